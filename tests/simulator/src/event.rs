@@ -3,7 +3,7 @@
 //! They come from taps on every node (messages between nodes), from the machines (nodes and processes that start and end), from
 //! around each master (its registry as it uses it, its member's log as the disk has it) and from the faults. A run's hash is taken over all of them. They never show an actor's inside.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::time::Duration;
 
 use consensus::log::{Loaded, Write};
@@ -173,12 +173,17 @@ pub struct Spoken<'a> {
     pub reply: bool,
     /// The message, or the reply's value.
     pub body: &'a dyn Any,
+    /// The body's own type: every checker asks for a few.
+    pub body_type: TypeId,
 }
 
 impl<'a> Spoken<'a> {
     /// The message, if it is of this type.
     pub fn is<M: 'static>(&self) -> Option<&'a M> {
-        self.body.downcast_ref()
+        match self.body_type == TypeId::of::<M>() {
+            true => self.body.downcast_ref(),
+            false => None,
+        }
     }
 }
 

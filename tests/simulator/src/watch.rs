@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use consensus::member::PacketSent;
-use runtime::tap::{Fate, Kind, Passing, Way};
+use runtime::tap::{Fate, Kind, Passing, Tap, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
@@ -218,8 +218,7 @@ impl Watch {
 
     /// Puts a tap on a node.
     pub fn tap(&self, node: &Node) {
-        let watch = self.clone();
-        node.set_tap(move |passing: &Passing<'_>| watch.passing(passing));
+        node.set_tap(self.clone());
     }
 
     fn passing(&self, passing: &Passing<'_>) -> Fate {
@@ -247,6 +246,7 @@ impl Watch {
             name: passing.name,
             reply,
             body: passing.body,
+            body_type: passing.body.type_id(),
         };
         let at = self.now();
         let mut state = self.state();
@@ -356,6 +356,17 @@ impl Watch {
             violation: state.violation.clone(),
             recent: state.recent.iter().map(Recent::line).collect(),
         }
+    }
+}
+
+impl Tap for Watch {
+    fn fate(&self, passing: &Passing<'_>) -> Fate {
+        self.passing(passing)
+    }
+
+    /// What stays on a node is no event of a run.
+    fn sees_local(&self) -> bool {
+        false
     }
 }
 

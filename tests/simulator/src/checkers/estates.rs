@@ -195,8 +195,9 @@ impl Checker for Estates {
                 .said(&spoken)
                 .or_else(|what| broken(NAME, event.at, format!("{}: {what}", spoken.from))),
             What::Heard(spoken) => {
-                let apply = spoken.is::<ApplyOperation>();
-                if let (Some(apply), Some(estate)) = (apply, self.estates.get_mut(spoken.to)) {
+                if let Some(apply) = spoken.is::<ApplyOperation>()
+                    && let Some(estate) = self.estates.get_mut(spoken.to)
+                {
                     estate.hear(apply);
                 }
                 Ok(())

@@ -67,10 +67,12 @@ pub struct Recovery {
 impl Recovery {
     fn said(&mut self, spoken: &Spoken<'_>, at: Duration) {
         if let Some(ping) = spoken.is::<PingAgent>() {
-            match ping.connected {
-                true => self.connected.insert(spoken.to.to_owned()),
-                false => self.connected.remove(spoken.to),
-            };
+            // Nearly always it was said before.
+            match (ping.connected, self.connected.contains(spoken.to)) {
+                (true, false) => drop(self.connected.insert(spoken.to.to_owned())),
+                (false, true) => drop(self.connected.remove(spoken.to)),
+                _ => {}
+            }
         } else if let Some(run) = spoken.is::<RunTasks>()
             && let Some(framework) = &run.framework.id
         {
@@ -87,7 +89,10 @@ impl Recovery {
     fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
         if spoken.reply {
             if spoken.is::<Pong>().is_some() && self.connected.contains(spoken.from) {
-                self.answered.insert(spoken.from.to_owned(), at);
+                match self.answered.get_mut(spoken.from) {
+                    Some(answered) => *answered = at,
+                    None => drop(self.answered.insert(spoken.from.to_owned(), at)),
+                }
             }
         } else if let Some(changed) = spoken.is::<StatusChanged>()
             && let Some(framework) = self.frameworks.of_node(spoken.to)

@@ -457,5 +457,6 @@ fn spoken<'a>(
         name,
         reply,
         body,
+        body_type: body.type_id(),
     }
 }

@@ -43,6 +43,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     listeners: BTreeMap<String, Place>,
+    /// Where each node has begun to listen.
+    addresses: BTreeMap<NodeId, Vec<String>>,
     wires: BTreeMap<u64, Wire>,
     of_node: BTreeMap<NodeId, BTreeSet<u64>>,
     /// Ends whose other node is gone without a word, by the machine it was on.
@@ -102,6 +104,8 @@ impl Memory {
         };
         let orphans = {
             let mut state = self.state();
+            let addresses = state.addresses.entry(node.id().clone()).or_default();
+            addresses.push(address.to_owned());
             state.listeners.insert(address.to_owned(), place);
             match address.starts_with(LOCAL) {
                 true => None,
@@ -122,7 +126,7 @@ impl Memory {
     pub fn gone(&self, node: &NodeId) {
         let (at_once, later) = {
             let mut state = self.state();
-            state.listeners.retain(|_, place| place.node.id() != node);
+            state.unlisten(node);
             let (mut at_once, mut later) = (Vec::new(), Vec::new());
             for number in state.of_node.get(node).cloned().unwrap_or_default() {
                 let Some(wire) = state.forget(number) else {
@@ -163,8 +167,7 @@ impl Memory {
 
     /// The node has said farewell: nobody listens at its addresses any more.
     pub fn leave(&self, node: &NodeId) {
-        let mut state = self.state();
-        state.listeners.retain(|_, place| place.node.id() != node);
+        self.state().unlisten(node);
     }
 
     /// Nothing passes from one machine to the other from now on: if it stays so, what stands between them breaks without a word,
@@ -369,6 +372,16 @@ impl Memory {
 }
 
 impl State {
+    /// Nobody listens at the node's addresses any more, but for another that has come there since.
+    fn unlisten(&mut self, node: &NodeId) {
+        for address in self.addresses.remove(node).unwrap_or_default() {
+            let place = self.listeners.get(&address);
+            if place.is_some_and(|place| place.node.id() == node) {
+                self.listeners.remove(&address);
+            }
+        }
+    }
+
     fn forget(&mut self, number: u64) -> Option<Wire> {
         let wire = self.wires.remove(&number)?;
         for end in &wire.ends {
