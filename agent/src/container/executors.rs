@@ -4,7 +4,7 @@
 //! `callers`, and ends in the same functions. Whom an executor may speak for is decided here and there, never by what it claims.
 
 use protocol::message::executor::{
-    ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor, UpdateStored,
+    ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor,
 };
 use protocol::message::scheduler::FrameworkMessage;
 use protocol::{ContainerId, StatusUpdate, TaskStatus};
@@ -43,30 +43,17 @@ impl Containerizer {
             }
             Heard::Late | Heard::Unknown => {
                 self.counts.invalid_status_updates += 1;
-                self.hear_again(id, status, executor, ctx);
+                self.hear_again(id, status, executor);
             }
         }
     }
 
     /// A status that changes nothing: the executor need not keep it for ever, but one that was heard before it keeps until the agent does.
-    fn hear_again(
-        &self,
-        id: &ContainerId,
-        mut status: TaskStatus,
-        executor: Option<Pid>,
-        ctx: &Context<Self>,
-    ) {
-        let (Some(uuid), Some((framework, _))) = (status.uuid, self.containers.entry(id)) else {
+    fn hear_again(&self, id: &ContainerId, mut status: TaskStatus, executor: Option<Pid>) {
+        let Some((framework, _)) = self.containers.entry(id) else {
             return;
         };
         let record = self.state_record(id, &status.task_id);
-        if record.is_none() {
-            if let Some(executor) = executor {
-                let task_id = status.task_id;
-                let _ = ctx.node().tell(&executor, UpdateStored { task_id, uuid });
-            }
-            return;
-        }
         status.agent_id = self.agent.id.clone();
         let update = StatusUpdate {
             framework_id: framework.clone(),

@@ -227,6 +227,13 @@ impl StatusUpdates {
         }
     }
 
+    /// Who waits until the disk has taken this update, which it had refused.
+    fn late_of(&mut self, task: &TaskId, uuid: Uuid) -> Option<&mut Pid> {
+        let mut late = self.late.iter_mut();
+        let found = late.find(|(_, of, own)| *own == uuid && of == task)?;
+        Some(&mut found.0)
+    }
+
     /// Asks the ledger before long whether the disk has taken what it had refused.
     fn catch_up(&mut self, ctx: &mut Context<Self>) {
         if self.late.is_empty() || std::mem::replace(&mut self.catching_up, true) {
@@ -322,7 +329,11 @@ impl Handler<Repeated> for StatusUpdates {
         match self.unkept.again(&key, uuid, forward.executor.as_ref()) {
             Again::Wait => {}
             Again::Keep(number) => self.keep(forward, Some(number), ctx),
-            Again::Confirm => self.confirm(forward.executor, key.1, uuid, ctx),
+            Again::Confirm => match (self.late_of(&key.1, uuid), forward.executor) {
+                // Its framework has it, and the next process of the agent would not know.
+                (Some(waiting), Some(executor)) => *waiting = executor,
+                (_, executor) => self.confirm(executor, key.1, uuid, ctx),
+            },
         }
     }
 }
@@ -346,12 +357,19 @@ impl Handler<Kept> for StatusUpdates {
         if let Err(problem) = kept.outcome {
             // Better heard now than never; its executor says it once more should the agent be started again.
             tracing::error!(task = %key.1, %problem, "a status update is sent that is not kept");
-            if in_care {
-                if let (Unwritten::Refused(_), Some(executor)) = (problem, executor) {
-                    self.late.push((executor, key.1.clone(), uuid));
-                    self.catch_up(ctx);
+            let is_refused = matches!(problem, Unwritten::Refused(_));
+            if let (true, Some(executor)) = (is_refused, executor.clone()) {
+                match self.late_of(&key.1, uuid) {
+                    Some(waiting) => *waiting = executor,
+                    None => self.late.push((executor, key.1.clone(), uuid)),
                 }
+                self.catch_up(ctx);
+            }
+            if in_care {
                 return self.unkept.fail(key, uuid, number);
+            }
+            if is_refused {
+                return;
             }
         }
         if is_taken {

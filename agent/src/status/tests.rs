@@ -164,6 +164,35 @@ fn what_the_disk_had_refused_is_not_there_once_its_framework_has_it() {
     });
 }
 
+/// Else the next process of the agent, which knows nothing of the end, would make up another one.
+#[test]
+fn what_its_framework_has_and_the_disk_has_not_is_not_confirmed_however_often_it_is_said() {
+    rehearse(|node| async move {
+        let disk = ForgetfulDisk::new();
+        let open = disk.clone();
+        let book = Book::rehearsed(Arc::new(move || Ok(Box::new(open.open()?))));
+        disk.fail_next(Failure::Full);
+        let story = Story::begin(node, book).await;
+        story.status.tell(story.end(0)).unwrap();
+        story.settle().await;
+        let key = key_of(&story.end(0).update);
+        story.status.tell(Acknowledge { key, uuid: UUID }).unwrap();
+        // With its framework's word the container has forgotten the task.
+        let record = None;
+        for of in [0, 1] {
+            let said = Forward {
+                record: record.clone(),
+                ..story.end(of)
+            };
+            story.status.tell(Repeated(said)).unwrap();
+            story.settle().await;
+            assert_eq!(story.confirmed(), [0, 0]);
+        }
+        story.node.clock().advance(Duration::from_secs(5)).await;
+        assert_eq!(story.confirmed(), [0, 1], "who said it last");
+    });
+}
+
 #[test]
 fn what_a_fallen_ledger_does_not_hear_is_sent_and_not_confirmed() {
     rehearse(|node| async move {
