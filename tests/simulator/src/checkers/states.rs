@@ -9,7 +9,7 @@
 //!
 //! An agent whose disk refuses an end sends it all the same, unconfirmed: better heard now than never. If it falls then, and the executor that
 //! should say it again is gone, its next process knows only that the executor is, nor what the framework has acknowledged meanwhile. So such an
-//! end, and no other, may be followed by that of a task whose executor has gone, from the agent, and by what was told before it.
+//! end, and no other, may be followed by that of a task whose executor has gone, from the agent, by what was told before it, and by a master's answer.
 //!
 //! An agent does not have what it has dropped, so a new master may call that gone before it hears that it was dropped.
 //!
@@ -94,7 +94,8 @@ impl States {
         let key = (framework, status.task_id.clone());
         if let Some(end) = self.ended.get(&key) {
             let is_same = end.state == status.state || is_ignorance(status);
-            let is_again = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
+            let is_again =
+                status.uuid.is_some_and(|uuid| self.told.contains(&uuid)) || is_an_answer(status);
             let was_never_there = end.is_masters
                 && end.state == TaskState::Gone
                 && status.state == TaskState::Dropped;
@@ -180,6 +181,11 @@ fn is_ignorance(status: &TaskStatus) -> bool {
     use TaskState::{Dropped, Gone, Lost, Unknown, Unreachable};
     let own = status.source == Source::Master && status.uuid.is_none();
     own && matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable)
+}
+
+/// Whether a master says how the task is in its books, which are its agent's, since it was asked.
+fn is_an_answer(status: &TaskStatus) -> bool {
+    status.source == Source::Master && status.reason == Some(Reason::Reconciliation)
 }
 
 /// Whether an agent says this of a task that an earlier process of it has left.
@@ -391,6 +397,25 @@ mod tests {
             match (refuses, confirms, falls) {
                 (true, false, true) => stage.is_clean(),
                 _ => stage.is_broken("TASK_FAILED"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_master_answers_by_the_books_of_an_agent_that_could_not_keep_the_end() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut answer = status("t", TaskState::Running, None);
+        answer.source = Source::Master;
+        answer.reason = Some(Reason::Reconciliation);
+        for fails in [true, false] {
+            let mut stage = stage();
+            if fails {
+                disk_fails(&mut stage);
+            }
+            agent_falls(stage.tells(&finished).changed(&finished)).changed(&answer);
+            match fails {
+                true => stage.is_clean(),
+                false => stage.is_broken("TASK_RUNNING"),
             }
         }
     }
