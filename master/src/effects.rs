@@ -21,7 +21,6 @@ use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramewo
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::{Pid, Timestamp};
 
-use crate::operations::Conclusion;
 use crate::revocation::TaskKey;
 
 /// What decisions want done, in this order.
@@ -50,8 +49,8 @@ pub enum Effect {
     RecordDeadline(FrameworkId),
     /// This agent, which is there, is to do the operation of that serial: tell the registry, and then the agent.
     Record(Pid, AgentId, u64),
-    /// The operation of that serial on an agent is over: tell the registry, and then this, if it is still to be told.
-    Forget(AgentId, u64, Option<Box<Conclusion>>),
+    /// The operation of that serial on an agent is over: tell the registry.
+    Forget(AgentId, u64),
     /// What waits to be told to this agent is void.
     Void(Pid),
     /// The framework has standbys and nobody who leads: have the first one lead, through the registry.

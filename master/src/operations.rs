@@ -9,7 +9,6 @@ mod recording;
 mod table;
 
 pub(crate) use pending::Pending;
-pub use recording::Conclusion;
 pub use table::{Known, OPERATIONS_MAX, Operations};
 
 use std::collections::BTreeMap;

@@ -14,7 +14,6 @@ use super::{Master, Phase, REGISTRY_RETRY};
 use crate::accept::Unsent;
 use crate::effects::{Effect, Effects, ToAgent};
 use crate::gate::Gate;
-use crate::operations::Conclusion;
 use crate::registry::{Applied, RegistryError, RegistryOperation};
 
 /// How many operations are in one change of the registry at most: as large as a record may be, they are within what the log takes.
@@ -31,7 +30,7 @@ pub(super) struct Gating {
     /// What was accepted in the turn that is being carried out.
     accepted: BTreeMap<(Pid, AgentId), Vec<u64>>,
     /// What is over.
-    over: Vec<(Key, Option<Box<Conclusion>>)>,
+    over: Vec<Key>,
     /// Whether the registry is being asked to forget.
     forgetting: bool,
     /// The operators who wait for the registry to have their operation.
@@ -217,13 +216,8 @@ impl Master {
     }
 
     /// The registry is to forget this operation, with all that are over by then.
-    pub(super) fn forget_operation(
-        &mut self,
-        agent_id: AgentId,
-        serial: u64,
-        conclusion: Option<Box<Conclusion>>,
-    ) {
-        self.gating.over.push(((agent_id, serial), conclusion));
+    pub(super) fn forget_operation(&mut self, agent_id: AgentId, serial: u64) {
+        self.gating.over.push((agent_id, serial));
     }
 
     /// Has the registry forget what is over, unless it is asked to already: then when it has answered.
@@ -237,8 +231,8 @@ impl Master {
         self.forget(over, ctx);
     }
 
-    fn forget(&mut self, over: Vec<(Key, Option<Box<Conclusion>>)>, ctx: &mut Context<Self>) {
-        let operations = over.iter().map(|(key, _)| key.clone()).collect();
+    fn forget(&mut self, over: Vec<Key>, ctx: &mut Context<Self>) {
+        let operations = over.clone();
         let applied = self
             .registry
             .apply(RegistryOperation::ForgetOperations { operations });
@@ -253,9 +247,8 @@ impl Master {
             Ok(_) => {
                 master.gating.forgetting = false;
                 master.change(ctx, |books, _, out| {
-                    for ((agent_id, serial), conclusion) in over {
-                        let conclusion = conclusion.map(|conclusion| *conclusion);
-                        books.operation_forgotten(&agent_id, serial, conclusion, out);
+                    for (agent_id, serial) in over {
+                        books.operation_forgotten(&agent_id, serial, out);
                     }
                 });
                 master.forget_operations(ctx);

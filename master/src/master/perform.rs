@@ -53,9 +53,7 @@ impl Master {
             Effect::Record(pid, agent_id, serial) => {
                 self.accept_operation(pid, agent_id, serial, queue);
             }
-            Effect::Forget(agent_id, serial, conclusion) => {
-                self.forget_operation(agent_id, serial, conclusion);
-            }
+            Effect::Forget(agent_id, serial) => self.forget_operation(agent_id, serial),
             Effect::Void(pid) => self.void_line(&pid, ctx, queue),
         }
     }

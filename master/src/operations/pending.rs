@@ -23,8 +23,8 @@ pub(crate) struct Entry {
     pub booked: Option<Uuid>,
     /// Whether the registry is being asked to forget it.
     pub over: bool,
-    /// How its agent said that it ended while the registry was being asked already.
-    pub said: Option<Box<Conclusion>>,
+    /// What its framework is to be told when the registry has forgotten it.
+    pub conclusion: Option<Box<Conclusion>>,
 }
 
 impl Entry {
@@ -64,7 +64,7 @@ impl Pending {
                 recorded: true,
                 booked: None,
                 over: false,
-                said: None,
+                conclusion: None,
             };
             self.insert(agent, serial, entry);
         }
@@ -88,7 +88,7 @@ impl Pending {
             recorded: false,
             booked: Some(booked),
             over: false,
-            said: None,
+            conclusion: None,
         };
         self.insert(agent, serial, entry);
         serial
@@ -195,17 +195,17 @@ impl Pending {
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.over, true))
     }
 
-    /// Its agent says that it has ended so; whether the registry has to forget one of that name first.
-    pub fn said(&mut self, agent: &AgentId, conclusion: Conclusion) -> bool {
+    /// This is how it ended, which is told when the registry has forgotten it, unless another end is to be told then; whether there is
+    /// one of that name to be forgotten.
+    pub fn conclude(&mut self, agent: &AgentId, conclusion: Conclusion) -> bool {
         let (framework, id) = (&conclusion.framework_id, &conclusion.status.operation_id);
         let mut of = self.agents.get_mut(agent);
         let mut entries = of.iter_mut().flat_map(|of| of.entries.values_mut());
-        let found = entries.find(|entry| entry.is(framework, id));
-        let is_known = found.is_some();
-        if let Some(entry) = found {
-            entry.said = Some(Box::new(conclusion));
-        }
-        is_known
+        let Some(entry) = entries.find(|entry| entry.is(framework, id)) else {
+            return false;
+        };
+        entry.conclusion.get_or_insert_with(|| Box::new(conclusion));
+        true
     }
 
     /// The registry has it not, or no more; gives it if it was here.

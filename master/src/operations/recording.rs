@@ -22,7 +22,7 @@ use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, check
 
 /// How an operation has ended, of which its framework hears when the registry has forgotten it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conclusion {
+pub(crate) struct Conclusion {
     /// Whose.
     pub framework_id: FrameworkId,
     /// How it ended.
@@ -161,25 +161,20 @@ impl Books {
                 let apply = application(&entry.operation, serial, version);
                 if !self.pending.knows_serials(agent_id) {
                     // It would never say that it is over.
-                    self.end(agent_id, serial, None, out);
+                    self.end(agent_id, serial, out);
                 }
                 Release::Send(Box::new(apply))
             }
         }
     }
 
-    /// The registry is to forget this one, and then this is told.
-    fn end(
-        &mut self,
-        agent_id: &AgentId,
-        serial: u64,
-        conclusion: Option<Conclusion>,
-        out: &mut Effects,
-    ) {
-        if self.pending.end(agent_id, serial) {
-            let conclusion = conclusion.map(Box::new);
-            out.push(Effect::Forget(agent_id.clone(), serial, conclusion));
+    /// The registry is to forget this one; whether it was not before.
+    fn end(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) -> bool {
+        let ends = self.pending.end(agent_id, serial);
+        if ends {
+            out.push(Effect::Forget(agent_id.clone(), serial));
         }
+        ends
     }
 
     /// Nobody sends this one any more.
@@ -190,18 +185,21 @@ impl Books {
         let operation = entry.operation.conversion.name();
         tracing::warn!(agent = %agent_id, operation, reason, "an operation that was accepted is dropped");
         let feedback = entry.operation.feedback();
-        let conclusion = feedback.map(|(framework_id, id)| Conclusion {
-            framework_id,
-            status: dropped(agent_id, id, reason),
-        });
-        self.end(agent_id, serial, conclusion, out);
+        if let (true, Some((framework_id, id))) = (self.end(agent_id, serial, out), feedback) {
+            let status = dropped(agent_id, id, reason);
+            let conclusion = Conclusion {
+                framework_id,
+                status,
+            };
+            self.pending.conclude(agent_id, conclusion);
+        }
     }
 
     /// This one is over at its agent, which has nothing more to say of it: it was done.
     fn done_before(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) {
         let entry = self.pending.get(agent_id, serial);
         let feedback = entry.and_then(|entry| entry.operation.feedback());
-        self.end(agent_id, serial, None, out);
+        self.end(agent_id, serial, out);
         let Some((framework_id, id)) = feedback else {
             return;
         };
@@ -217,20 +215,11 @@ impl Books {
     }
 
     /// The registry has forgotten this one.
-    pub fn operation_forgotten(
-        &mut self,
-        agent_id: &AgentId,
-        serial: u64,
-        conclusion: Option<Conclusion>,
-        out: &mut Effects,
-    ) {
+    pub fn operation_forgotten(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) {
         // Of what an agent that is no more was to do all has been told.
-        let Some(entry) = self.pending.remove(agent_id, serial) else {
-            return;
-        };
-        let said = entry.said.map(|said| *said);
-        if let Some(conclusion) = conclusion.or(said) {
-            self.conclude(conclusion, out);
+        let entry = self.pending.remove(agent_id, serial);
+        if let Some(conclusion) = entry.and_then(|entry| entry.conclusion) {
+            self.conclude(*conclusion, out);
         }
     }
 
@@ -277,18 +266,18 @@ impl Books {
         let serial = self.pending.find(agent_id, framework, id);
         if status.state == OperationState::Finished {
             if let Some(serial) = serial {
-                self.end(agent_id, serial, None, out);
+                self.end(agent_id, serial, out);
             }
             return true;
         }
         if let Some(serial) = serial {
-            self.end(agent_id, serial, None, out);
+            self.end(agent_id, serial, out);
         }
         let conclusion = Conclusion {
             framework_id: framework.clone(),
             status: status.clone(),
         };
-        !self.pending.said(agent_id, conclusion)
+        !self.pending.conclude(agent_id, conclusion)
     }
 
     /// An agent has all operations up to this one behind it.

@@ -13,7 +13,7 @@ use simulator::crowd::declining::declined;
 use simulator::crowd::embedded::Embedded;
 use tokio::task::LocalSet;
 
-/// The binary's.
+/// As the binary's, which asks it in a quicker way.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -10,7 +10,7 @@ use simulator::crowd::Trouble;
 use simulator::crowd::returning::{MESOS_SECONDS, round};
 use tokio::task::LocalSet;
 
-/// The binary's.
+/// As the binary's, which asks it in a quicker way.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

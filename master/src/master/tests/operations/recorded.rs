@@ -33,6 +33,15 @@ impl Story {
         back
     }
 
+    /// The agent comes back as one of an earlier Meros, which knows no serials. Gives an offer of it.
+    async fn offer_of_older_agent(&self) -> Offer {
+        let total = resources("cpus:8;mem:8192;disk:100");
+        let mut older = self.back(total, 2, 0);
+        older.resources.as_mut().unwrap().settled = None;
+        comes(&self.agent, older).await;
+        self.offer(resources("cpus:4")).await
+    }
+
     async fn reconcile(&self) -> Vec<String> {
         self.scheduler.say(ReconcileOperations {
             framework_id: self.id.clone(),
@@ -386,11 +395,7 @@ fn an_agent_that_is_gone_takes_what_it_was_to_do_with_it() {
 fn an_agent_that_knows_no_serials_is_sent_an_operation_once_and_the_registry_forgets_it() {
     rehearse_network(|network| async move {
         let story = Story::begin(network).await;
-        let total = resources("cpus:8;mem:8192;disk:100");
-        let mut older = story.back(total, 2, 0);
-        older.resources.as_mut().unwrap().settled = None;
-        comes(&story.agent, older).await;
-        let offer = story.offer(resources("cpus:4")).await;
+        let offer = story.offer_of_older_agent().await;
         let steps = vec![named("op", reserve("cpus:1"))];
         story.accept(&[&offer], steps).await;
         assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
@@ -408,11 +413,7 @@ fn an_agent_that_knows_no_serials_is_sent_an_operation_once_and_the_registry_for
 fn what_an_agent_without_serials_says_of_a_failure_waits_for_the_registry_and_is_told() {
     rehearse_network(|network| async move {
         let story = Story::begin(network).await;
-        let total = resources("cpus:8;mem:8192;disk:100");
-        let mut older = story.back(total, 2, 0);
-        older.resources.as_mut().unwrap().settled = None;
-        comes(&story.agent, older).await;
-        let offer = story.offer(resources("cpus:4")).await;
+        let offer = story.offer_of_older_agent().await;
         story.world.whims.delay(seconds(1));
         let steps = vec![named("op", reserve("cpus:1"))];
         story.accept(&[&offer], steps).await;
