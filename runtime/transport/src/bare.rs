@@ -42,7 +42,7 @@ impl Server {
     /// Serves on the calling thread's runtime; port 0 takes any free one.
     pub fn bind(identity: &Identity, address: SocketAddr, clock: &Clock) -> Result<Self, Failure> {
         let options = Options::default();
-        let mut server = config::server(identity, &options, clock)?;
+        let mut server = config::server(identity, &options, clock, &config::provider())?;
         if let Some(transport) = Arc::get_mut(&mut server.transport) {
             transport.max_concurrent_bidi_streams(VarInt::from_u32(16));
         }
@@ -172,7 +172,7 @@ impl Client {
         clock: &Clock,
     ) -> Result<Self, Failure> {
         let options = Options::default();
-        let client = config::client(identity, &options, clock)?;
+        let client = config::client(identity, &options, clock, &config::provider())?;
         let socket = config::socket((address.ip(), 0).into(), options.socket_buffer)?;
         let setup = config::endpoint(identity, [1; 32])?;
         let endpoint = quinn::Endpoint::new(setup, None, socket, Arc::new(TokioRuntime))?;

@@ -8,6 +8,7 @@
 mod accept;
 pub(crate) mod address;
 mod addresses;
+mod chanceless;
 pub(crate) mod config;
 mod dial;
 mod ground;
@@ -152,7 +153,7 @@ impl Endpoint {
         })?;
         renewal::check(&node, identity)?;
         let options = options.checked();
-        let (server, client) = renewal::both(&node, identity, &options)?;
+        let (server, client) = renewal::both(&node, identity, &options, &ground)?;
         let mut seed = [0; 32];
         node.rng().fill_bytes(&mut seed);
         let reset_key = config::reset_key(identity)?;

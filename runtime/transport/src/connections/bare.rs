@@ -31,7 +31,7 @@ impl Host {
     pub fn start(authority: &Authority) -> Result<Self, Failure> {
         let options = Options::default();
         let identity = authority.issue(Role::Master, "host")?;
-        let server = config::server(&identity, &options, &Clock::real())?;
+        let server = config::server(&identity, &options, &Clock::real(), &config::provider())?;
         let socket = config::socket(ANY, options.socket_buffer)?;
         let setup = config::endpoint(&identity, [0; 32])?;
         let endpoint = quinn::Endpoint::new(setup, Some(server), socket, Arc::new(TokioRuntime))?;
@@ -95,7 +95,7 @@ impl Crowd {
             socket_buffer: Options::default().socket_buffer,
             ..modest()
         };
-        let client = config::client(&identity, &options, &Clock::real())?;
+        let client = config::client(&identity, &options, &Clock::real(), &config::provider())?;
         let socket = config::socket(ANY, options.socket_buffer)?;
         let setup = config::endpoint(&identity, [1; 32])?;
         let endpoint = quinn::Endpoint::new(setup, None, socket, Arc::new(TokioRuntime))?;

@@ -132,21 +132,24 @@ pub(crate) fn server(
     identity: &Identity,
     options: &Options,
     clock: &Clock,
+    provider: &Arc<CryptoProvider>,
 ) -> Result<ServerConfig, BindError> {
     let roots = Arc::new(identity.roots().map_err(BindError::identity)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
         .build()
         .map_err(|error| BindError::identity(error.to_string()))?;
-    let mut tls =
-        rustls::ServerConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| BindError::identity(error.to_string()))?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(
-                identity.chain().map_err(BindError::identity)?,
-                identity.key().map_err(BindError::identity)?,
-            )
-            .map_err(|error| BindError::identity(error.to_string()))?;
+    let mut tls = rustls::ServerConfig::builder_with_details(
+        provider.clone(),
+        Arc::new(NodeTime(clock.clone())),
+    )
+    .with_protocol_versions(&[&TLS13])
+    .map_err(|error| BindError::identity(error.to_string()))?
+    .with_client_cert_verifier(verifier)
+    .with_single_cert(
+        identity.chain().map_err(BindError::identity)?,
+        identity.key().map_err(BindError::identity)?,
+    )
+    .map_err(|error| BindError::identity(error.to_string()))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.send_tls13_tickets = 0; // resuming would save a sixth of a handshake, and is one more state to be wrong about
     let crypto =
@@ -169,18 +172,21 @@ pub(crate) fn client(
     identity: &Identity,
     options: &Options,
     clock: &Clock,
+    provider: &Arc<CryptoProvider>,
 ) -> Result<ClientConfig, BindError> {
     let roots = identity.roots().map_err(BindError::identity)?;
-    let mut tls =
-        rustls::ClientConfig::builder_with_details(provider(), Arc::new(NodeTime(clock.clone())))
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|error| BindError::identity(error.to_string()))?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(
-                identity.chain().map_err(BindError::identity)?,
-                identity.key().map_err(BindError::identity)?,
-            )
-            .map_err(|error| BindError::identity(error.to_string()))?;
+    let mut tls = rustls::ClientConfig::builder_with_details(
+        provider.clone(),
+        Arc::new(NodeTime(clock.clone())),
+    )
+    .with_protocol_versions(&[&TLS13])
+    .map_err(|error| BindError::identity(error.to_string()))?
+    .with_root_certificates(roots)
+    .with_client_auth_cert(
+        identity.chain().map_err(BindError::identity)?,
+        identity.key().map_err(BindError::identity)?,
+    )
+    .map_err(|error| BindError::identity(error.to_string()))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     tls.resumption = rustls::client::Resumption::disabled();
     let crypto =
@@ -211,7 +217,8 @@ pub(super) fn reset_key(identity: &Identity) -> Result<ResetKey, BindError> {
     ResetKey::new(&lasting).map_err(BindError::identity)
 }
 
-fn provider() -> Arc<CryptoProvider> {
+/// The cryptography of a machine's sockets.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

@@ -12,8 +12,9 @@ use futures_util::future::BoxFuture;
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime};
 use rand::RngCore;
 use runtime::{ConnectError, Dialer, Node, Peer};
+use rustls::crypto::CryptoProvider;
 
-use super::{BindError, Options, config};
+use super::{BindError, Options, chanceless, config};
 use crate::unix;
 use crate::wire::{Ether, Socket};
 
@@ -52,6 +53,14 @@ impl Ground {
                 let socket = Socket::bind(ether, address, options.socket_buffer).map_err(failed)?;
                 Ok(Arc::new(socket))
             }
+        }
+    }
+
+    /// What connections are secured with.
+    pub(super) fn cryptography(&self) -> Arc<CryptoProvider> {
+        match self {
+            Self::Machine { .. } => config::provider(),
+            Self::Ether { .. } => chanceless::provider(),
         }
     }
 

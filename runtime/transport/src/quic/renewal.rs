@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use quinn::{ClientConfig, ServerConfig};
 use runtime::Node;
 
-use super::{BindError, Endpoint, Options, Shared, config};
+use super::ground::Ground;
+use super::{BindError, Endpoint, Options, Shared, chanceless, config};
 use crate::certificates::Identity;
 
 /// Renews the identity of an endpoint wherever the endpoint itself is, and does not keep it open.
@@ -44,7 +45,7 @@ impl Shared {
         check(&self.node, identity)?;
         let valid = identity.verify_at(self.node.clock().wall());
         valid.map_err(BindError::identity)?;
-        let (server, client) = both(&self.node, identity, &self.options)?;
+        let (server, client) = both(&self.node, identity, &self.options, &self.ground)?;
         let secret = identity.lasting_secret().map_err(BindError::identity)?;
         let state = self.state();
         if state.closing {
@@ -74,10 +75,15 @@ pub(super) fn both(
     node: &Node,
     identity: &Identity,
     options: &Options,
+    ground: &Ground,
 ) -> Result<(ServerConfig, ClientConfig), BindError> {
-    let clock = node.clock();
-    let server = config::server(identity, options, clock)?;
-    Ok((server, config::client(identity, options, clock)?))
+    let (clock, provider) = (node.clock(), ground.cryptography());
+    let server = config::server(identity, options, clock, &provider)?;
+    let mut client = config::client(identity, options, clock, &provider)?;
+    if let Some(seed) = ground.seed(node) {
+        client.initial_dst_cid_provider(chanceless::first_ids(seed));
+    }
+    Ok((server, client))
 }
 
 /// Why an endpoint goes on with the identity it had.
