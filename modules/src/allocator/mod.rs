@@ -49,13 +49,8 @@ use runtime::prelude::*;
 use metrics::Runs;
 use revoker::Revoker;
 
-/// The shortest time between the beginnings of two runs that do not wait for the batch: what happens within it is served together.
+/// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
 const RUN_GAP: Duration = Duration::from_millis(2);
-/// By how much each grant of a run defers the next run: what many frameworks answer to many offers is served together as well, and each of them is
-/// told several offers at once.
-const RUN_GAP_EACH: Duration = Duration::from_micros(5);
-/// But so long at most.
-const RUN_GAP_MAX: Duration = Duration::from_millis(10);
 /// Slates in one stage of a run after which what is still refused waits for the next batch.
 pub(crate) const ROUNDS_MAX: u8 = 4;
 
@@ -77,9 +72,6 @@ const EXPLAINING_MAX: usize = 4;
 
 /// The run under way.
 struct Run {
-    begun: Instant,
-    /// How many grants it has made so far.
-    grants: u32,
     /// Every agent it looks at, in its order.
     slots: Vec<u32>,
     batch: bool,
@@ -238,6 +230,7 @@ impl Allocator {
             return;
         }
         let now = ctx.clock().now();
+        self.rest_until = now + RUN_GAP;
         self.runs.begin(now);
         let mut slots = self.books.candidates(now, batch);
         slots.shuffle(&mut self.rng);
@@ -245,8 +238,6 @@ impl Allocator {
             self.books.tightest_first(Pool::Regular, &mut slots);
         }
         self.run = Some(Run {
-            begun: now,
-            grants: 0,
             batch,
             walk: Walk::new(Stage::Guarantees, slots.clone()),
             stages: vec![Stage::Revocable, Stage::Fair],
@@ -298,7 +289,6 @@ impl Allocator {
             return;
         };
         self.runs.end(ctx.clock().now());
-        self.rest_until = run.begun + gap(run.grants);
         self.tell_inverse_grants(&run, ctx);
         if std::mem::take(&mut self.batch_due) {
             self.begin_run(true, ctx);
@@ -340,8 +330,6 @@ impl Allocator {
                 tracing::debug!(%refusal, count, "advice of the sorter was not followed");
             }
         }
-        let granted = u32::try_from(booked.grants.len());
-        run.grants = run.grants.saturating_add(granted.unwrap_or(u32::MAX));
         let walk = &mut run.walk;
         walk.round += 1;
         let over = booked.again.is_empty() || walk.round == ROUNDS_MAX;
@@ -431,12 +419,6 @@ impl Allocator {
             tracing::warn!(%error, "the master cannot be told what is wanted back");
         }
     }
-}
-
-/// How long after the beginning of a run with so many grants the next may begin.
-fn gap(grants: u32) -> Duration {
-    let gap = RUN_GAP + RUN_GAP_EACH.saturating_mul(grants);
-    gap.min(RUN_GAP_MAX)
 }
 
 impl Actor for Allocator {
@@ -561,15 +543,4 @@ hear! {
     QuotasChanged => |books, changed, _now| { books.quotas_changed(&changed); None };
     WeightsChanged => |books, changed, _now| { books.weights_changed(&changed); None };
     WhitelistChanged => |books, changed, _now| { books.whitelist_changed(&changed); None };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_more_a_run_grants_the_longer_the_next_waits_up_to_a_bound() {
-        let micros = [0, 1, 400, 1_600, 50_000, u32::MAX].map(|grants| gap(grants).as_micros());
-        assert_eq!(micros, [2_000, 2_005, 4_000, 10_000, 10_000, 10_000]);
-    }
 }
