@@ -6,7 +6,7 @@
 //! framework may have to wait for its turn ([`standing`]). Never decides about offers: the
 //! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +124,8 @@ pub(crate) struct Driver<S> {
     questions: VecDeque<state::Question>,
     /// Of one that may stand by: whether it was told to lead, and nothing else since.
     leads: bool,
+    /// The roles for which the framework wants no offers when it begins to lead.
+    suppressed_at_first: BTreeSet<String>,
     /// It is to end, and only waits for a master to hear so: the scheduler is called back no more.
     leaving: bool,
     announce: Arc<watch::Sender<Option<Ended>>>,
@@ -137,6 +139,7 @@ pub(crate) fn start<S: Scheduler>(
     scheduler: S,
 ) -> Result<DriverRef, SpawnError> {
     let (sender, ended) = watch::channel(None);
+    let suppressed_at_first = plan.wants.suppressed_roles.clone();
     let driver = Driver {
         scheduler,
         plan,
@@ -152,6 +155,7 @@ pub(crate) fn start<S: Scheduler>(
         courier: None,
         questions: VecDeque::new(),
         leads: false,
+        suppressed_at_first,
         leaving: false,
         announce: Arc::new(sender),
         ended: ended.clone(),

@@ -34,7 +34,8 @@ pub trait Scheduler: Send + Unpin + 'static {
     /// the master.
     ///
     /// Another may have led before. What that one has left behind is in the framework's state (see [`Verbs::get`]) and in its
-    /// tasks, of which the driver asks the master at once; statuses that it had not acknowledged come to this one.
+    /// tasks, of which the driver asks the master at once; statuses that it had not acknowledged come to this one. It wants offers for
+    /// the roles with which it began or was last updated: what it suppressed when it led before counts no more.
     fn you_lead(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
 
     /// Another scheduler leads the framework, and this one waits for its turn: it may read the framework's state, and do nothing else.

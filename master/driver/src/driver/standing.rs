@@ -91,9 +91,24 @@ impl<S: Scheduler> Driver<S> {
         if self.plan.stands_by && !std::mem::replace(&mut self.leads, true) {
             info!(framework = %subscribed.framework_id, "leading");
             self.plan.framework.id = Some(subscribed.framework_id.clone());
+            self.want_as_at_first(ctx);
             self.call(ctx, |scheduler, verbs| {
                 scheduler.you_lead(verbs, subscribed)
             });
+        }
+    }
+
+    /// For which roles it wants no offers is what it was when it began: all that was said since was for its former leadership, and the
+    /// master was told of it when it asked to be had, not knowing that another leads.
+    fn want_as_at_first(&mut self, ctx: &mut Context<Self>) {
+        let (first, now) = (&self.suppressed_at_first, &self.plan.wants.suppressed_roles);
+        let revived: BTreeSet<_> = now.difference(first).cloned().collect();
+        let suppressed: BTreeSet<_> = first.difference(now).cloned().collect();
+        if !revived.is_empty() {
+            self.perform(Verb::Revive { roles: revived }, ctx);
+        }
+        if !suppressed.is_empty() {
+            self.perform(Verb::Suppress { roles: suppressed }, ctx);
         }
     }
 

@@ -9,12 +9,17 @@ use protocol::message::scheduler::UpdateFramework;
 use super::*;
 
 /// What a framework was before it wanted to become something else.
-type Before = (FrameworkInfo, Wants);
+type Before = (FrameworkInfo, Wants, BTreeSet<String>);
 
 impl<S: Scheduler> Driver<S> {
     /// The framework would be this from now on.
     pub(super) fn update(&mut self, info: FrameworkInfo, wants: Wants, ctx: &mut Context<Self>) {
-        let before = (self.plan.framework.clone(), self.plan.wants.clone());
+        let suppressed = std::mem::replace(
+            &mut self.suppressed_at_first,
+            wants.suppressed_roles.clone(),
+        );
+        let framework = self.plan.framework.clone();
+        let before = (framework, self.plan.wants.clone(), suppressed);
         let id = self.plan.framework.id.clone();
         self.plan.framework = FrameworkInfo { id, ..info };
         self.plan.wants = wants;
@@ -43,7 +48,8 @@ impl<S: Scheduler> Driver<S> {
             let outcome = match answer {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(SubscriptionRefused::Never { reason })) => {
-                    (driver.plan.framework, driver.plan.wants) = before;
+                    let plan = &mut driver.plan;
+                    (plan.framework, plan.wants, driver.suppressed_at_first) = before;
                     Err(reason)
                 }
                 Ok(Err(SubscriptionRefused::NotNow { reason })) => {

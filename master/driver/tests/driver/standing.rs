@@ -35,6 +35,8 @@ impl Process for Stand {
         ears.hear::<Numbered>(from);
         ears.hear::<ReconcileTasks>(from);
         ears.hear::<KillTask>(from);
+        ears.hear::<ReviveOffers>(from);
+        ears.hear::<SuppressOffers>(from);
     }
 }
 
@@ -83,10 +85,9 @@ impl Handler<ChangeState> for Stand {
     type Result = Reply<Result<u64, StateRefused>>;
     fn handle(&mut self, change: ChangeState, _: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = runtime::promise();
-        self.script.heard.lock().unwrap().push(format!(
-            "change {} expecting {:?}",
-            change.key, change.expected
-        ));
+        let (key, expected) = (&change.key, &change.expected);
+        self.script
+            .note(format!("change {key} expecting {expected:?}"));
         // One answer is lost, as with a master that dies.
         if change.key != "lost" {
             promise.answer(Ok(8));
@@ -103,22 +104,37 @@ impl Handler<Numbered> for Stand {
     }
 }
 
+impl Script {
+    fn note(&self, line: impl Into<String>) {
+        self.heard.lock().unwrap().push(line.into());
+    }
+}
+
 impl Handler<ReconcileTasks> for Stand {
     type Result = ();
     fn handle(&mut self, _: ReconcileTasks, _: &mut Context<Self>) {
-        self.script
-            .heard
-            .lock()
-            .unwrap()
-            .push("reconcile".to_owned());
+        self.script.note("reconcile");
     }
 }
 
 impl Handler<KillTask> for Stand {
     type Result = ();
     fn handle(&mut self, kill: KillTask, _: &mut Context<Self>) {
-        let line = format!("kill {}", kill.task_id);
-        self.script.heard.lock().unwrap().push(line);
+        self.script.note(format!("kill {}", kill.task_id));
+    }
+}
+
+impl Handler<ReviveOffers> for Stand {
+    type Result = ();
+    fn handle(&mut self, revive: ReviveOffers, _: &mut Context<Self>) {
+        self.script.note(format!("revive {:?}", revive.roles));
+    }
+}
+
+impl Handler<SuppressOffers> for Stand {
+    type Result = ();
+    fn handle(&mut self, suppress: SuppressOffers, _: &mut Context<Self>) {
+        self.script.note(format!("suppress {:?}", suppress.roles));
     }
 }
 
@@ -296,6 +312,42 @@ fn one_that_led_and_is_replaced_begins_anew() {
         });
         let ended = scene.driver.ended().await;
         assert_eq!(ended, Ended::TornDown { confirmed: true });
+    });
+}
+
+/// S134: its suppressions were its former leadership's. A framework was left without offers for ever (seed 1 of 100 agents in 20
+/// minutes, default faults): its scheduler, told to lead again, did not know that it had said so long ago.
+#[test]
+fn one_that_leads_again_wants_offers_as_it_did_when_it_began() {
+    rehearse_network(|network| async move {
+        let scene = Scene::begin(network, &[true, true, false]);
+        scene.pass(1).await;
+        scene.driver.suppress(BTreeSet::new()).unwrap();
+        scene.pass(0).await;
+        assert_eq!(take(&scene.script.heard), ["suppress {}"]);
+        for is_replaced in [false, true] {
+            scene.network.sever("master", "framework");
+            scene.network.heal("master", "framework");
+            scene.pass(2).await;
+            let stands_by = take(&scene.told).contains(&"standing by".to_owned());
+            assert_eq!(stands_by, is_replaced);
+            let heard = take(&scene.script.heard);
+            assert!(
+                heard.iter().all(|line| line == "reconcile"),
+                "it leads still, and wants none: {heard:?}"
+            );
+        }
+        let subscribed = subscribed();
+        scene.tell(YouLead { subscribed });
+        scene.pass(0).await;
+        assert_eq!(
+            take(&scene.script.heard),
+            ["revive {\"*\"}", "reconcile"],
+            "before all else"
+        );
+        scene.driver.suppress(BTreeSet::new()).unwrap();
+        scene.pass(0).await;
+        assert_eq!(take(&scene.script.heard), ["suppress {}"]);
     });
 }
 
