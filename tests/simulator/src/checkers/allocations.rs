@@ -217,20 +217,16 @@ impl Agent {
         if revocable.is_empty() {
             return Ok(rest);
         }
-        self.holders
-            .values()
-            .for_each(|held| revocable += &held.resources.revocable());
+        // It may lend less by now than is held: of what is short nothing is offered.
+        let held = self.holders.values().map(|held| held.resources.revocable());
+        let held: Resources = held.sum();
+        let fits = |lent: &Resources| lent.saturating_sub(&held).contains(&revocable);
         let before = self.lent_before.as_ref().filter(|(_, until)| at <= *until);
-        let fits = |lent: &Resources| lent.contains(&revocable);
-        let fits = fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent));
-        if fits {
+        if fits(&self.lent) || before.is_some_and(|(lent, _)| fits(lent)) {
             return Ok(rest);
         }
-        let holders: Vec<_> = self.holders.keys().collect();
-        Err(format!(
-            "of the {} it lends: {revocable}, held by {holders:?} and what is offered",
-            self.lent
-        ))
+        let has = self.what_is_there();
+        Err(format!("of the {} it lends: {revocable}; {has}", self.lent))
     }
 }
 

@@ -190,9 +190,12 @@ fn is_an_answer(status: &TaskStatus) -> bool {
 
 /// Whether an agent says this of a task that an earlier process of it has left.
 fn is_of_the_next(status: &TaskStatus) -> bool {
-    use Reason::{AgentRestarted, ExecutorReregistrationTimeout, ExecutorTerminated};
+    use Reason::{
+        AgentRestarted, ContainerPreempted, ExecutorReregistrationTimeout, ExecutorTerminated,
+    };
     let reasons = [
         AgentRestarted,
+        ContainerPreempted,
         ExecutorReregistrationTimeout,
         ExecutorTerminated,
     ];
@@ -362,10 +365,15 @@ mod tests {
 
     /// The next process of the agent finds that the executor has gone.
     fn failed() -> TaskStatus {
-        let mut failed = status("t", TaskState::Failed, Some(3));
-        failed.source = Source::Agent;
-        failed.reason = Some(Reason::ExecutorTerminated);
-        failed
+        of_the_next(TaskState::Failed, Reason::ExecutorTerminated)
+    }
+
+    /// The next process of the agent says how the task ended.
+    fn of_the_next(state: TaskState, reason: Reason) -> TaskStatus {
+        let mut end = status("t", state, Some(3));
+        end.source = Source::Agent;
+        end.reason = Some(reason);
+        end
     }
 
     #[test]
@@ -397,6 +405,24 @@ mod tests {
             match (refuses, confirms, falls) {
                 (true, false, true) => stage.is_clean(),
                 _ => stage.is_broken("TASK_FAILED"),
+            }
+        }
+    }
+
+    /// Found by a rehearsal (seed 13): the next process, on a busy machine, made room by killing what had been killed already.
+    #[test]
+    fn the_next_process_may_make_room_by_killing_what_has_ended() {
+        let killed = status("t", TaskState::Killed, Some(2));
+        for falls in [true, false] {
+            let mut stage = stage();
+            disk_fails(&mut stage).tells(&killed).changed(&killed);
+            if falls {
+                agent_falls(&mut stage);
+            }
+            stage.changed(&of_the_next(TaskState::Gone, Reason::ContainerPreempted));
+            match falls {
+                true => stage.is_clean(),
+                false => stage.is_broken("TASK_GONE"),
             }
         }
     }
