@@ -77,6 +77,12 @@ impl Book {
     pub fn tasks(&self) -> &BTreeMap<TaskId, Entry> {
         &self.tasks
     }
+
+    /// How many of them do the framework's work, as far as it knows: one on an agent that cannot be reached may never come back.
+    pub fn at_work(&self) -> usize {
+        let at_work = |entry: &&Entry| entry.state != TaskState::Unreachable;
+        self.tasks.values().filter(at_work).count()
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +108,9 @@ mod tests {
         book.heard(&status("c", TaskState::Unknown).because(Reason::Reconciliation, ""));
         let left: Vec<_> = book.tasks().values().map(|entry| entry.state).collect();
         assert_eq!(left, [TaskState::Unreachable]);
+        assert_eq!(book.at_work(), 0);
+        book.heard(&status("a", TaskState::Running));
+        assert_eq!(book.at_work(), 1);
     }
 
     #[test]

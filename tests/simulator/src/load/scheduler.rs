@@ -98,7 +98,7 @@ impl LoadScheduler {
         let book = self.book.clone();
         let mut book = open(&book);
         let now = self.clock.now();
-        let missing = self.target.saturating_sub(book.tasks().len());
+        let missing = self.target.saturating_sub(book.at_work());
         let (picky, spare) = (self.manner == Manner::Picky, self.manner == Manner::Spare);
         let half = self.target / 2;
         let regular = match (now < self.may_launch_at, spare) {
@@ -244,7 +244,7 @@ impl LoadScheduler {
     /// Wants no offers while it has what it wants, or has just launched.
     fn rest(&self, driver: &mut Verbs) {
         let mut book = open(&self.book);
-        let full = book.tasks().len() >= self.target || self.clock.now() < self.may_launch_at;
+        let full = book.at_work() >= self.target || self.clock.now() < self.may_launch_at;
         if full && !book.suppressed && self.manner != Manner::Picky {
             book.suppressed = true;
             driver.suppress(BTreeSet::new());
@@ -322,7 +322,7 @@ pub async fn revive(
         }
         let wants = {
             let mut book = open(&book);
-            let few = book.tasks().len() * 2 <= target;
+            let few = book.at_work() * 2 <= target;
             few && std::mem::take(&mut book.suppressed)
         };
         if wants && driver.revive(BTreeSet::new()).is_err() {
