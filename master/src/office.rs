@@ -34,6 +34,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 const ANNOUNCED_AT_ONCE: usize = 256;
 /// How long one of them may take to be found.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(5);
+/// Those who were not are told again, after these pauses: what else they have is the end of their link to the master that is gone, half a minute.
+const ANNOUNCED_AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
 /// How many drivers may wait to be told who leads; one more makes the oldest ask again.
 const WAITING_MAX: usize = 10_000;
@@ -356,7 +358,7 @@ impl Office {
                 .map(|agent| format!("{}@{}:{}", Role::Agent, agent.hostname, agent.port))
                 .collect::<Vec<_>>()
         });
-        let node = ctx.node().clone();
+        let (node, front) = (ctx.node().clone(), self.front.clone());
         let leader = LeaderAnnounced {
             address: format!("{}:{}", self.config.hostname, self.config.port),
             term: self.term,
@@ -365,19 +367,20 @@ impl Office {
             let Ok(agents) = agents.await else {
                 return; // The next leader tells them.
             };
-            let each = stream::iter(agents).for_each_concurrent(ANNOUNCED_AT_ONCE, |agent| {
-                let (node, leader) = (&node, leader.clone());
-                async move {
-                    let told = match node.find(&agent, "agent", ANNOUNCE_PATIENCE).await {
-                        Ok(pid) => node.tell(&pid, leader).is_ok(),
-                        Err(_) => false,
-                    };
-                    if !told {
-                        tracing::debug!(%agent, "not told who leads; it looks for its master itself");
-                    }
+            let mut untold = announce_to(&node, agents, &leader).await;
+            for pause in ANNOUNCED_AGAIN {
+                if untold.is_empty() {
+                    return;
                 }
-            });
-            each.await;
+                node.clock().sleep(pause).await;
+                if front.term() != leader.term {
+                    return; // Whoever leads now tells them.
+                }
+                untold = announce_to(&node, untold, &leader).await;
+            }
+            for agent in untold {
+                tracing::debug!(%agent, "not told who leads; it looks for its master itself");
+            }
         };
         ctx.then(telling, |_, (), _| ());
     }
@@ -392,6 +395,17 @@ impl Office {
             ctx.node().stop_now(&master.pid());
         }
     }
+}
+
+/// Tells these agents who leads, some at once; gives those that could not be told.
+async fn announce_to(node: &Node, agents: Vec<String>, leader: &LeaderAnnounced) -> Vec<String> {
+    let each = stream::iter(agents).map(|agent| async move {
+        let found = node.find(&agent, "agent", ANNOUNCE_PATIENCE).await;
+        let told = found.is_ok_and(|pid| node.tell(&pid, leader.clone()).is_ok());
+        (!told).then_some(agent)
+    });
+    let each = each.buffer_unordered(ANNOUNCED_AT_ONCE);
+    each.filter_map(std::future::ready).collect().await
 }
 
 #[cfg(test)]

@@ -221,14 +221,16 @@ fn who_is_behind_is_told_at_once_and_who_is_not_when_another_leads() {
     });
 }
 
-#[test]
-fn the_agents_of_the_registry_are_told_of_each_new_leader_and_its_term() {
+/// A new leader is announced to an agent that is away just then, for so long; what it has heard in the end.
+fn announced_to_one_that_is_away_for(away: Duration) -> (Vec<LeaderAnnounced>, LeaderAnnounced) {
     rehearse_network(|network| async move {
         let group = Group::start(network.clone());
         let old = group.acting_after(0, &[0, 1, 2]).await;
         let place = &group.places[old];
         let agent = network.node("agent-1", Role::Agent, &[Role::Master]);
-        network.join(&agent, "agent@agent-1:5051");
+        if away.is_zero() {
+            network.join(&agent, "agent@agent-1:5051");
+        }
         let told = Arc::<Mutex<Vec<LeaderAnnounced>>>::default();
         agent.spawn("agent", Listener(told.clone())).unwrap();
         let info = AgentInfo {
@@ -245,12 +247,33 @@ fn the_agents_of_the_registry_are_told_of_each_new_leader_and_its_term() {
         let term = place.front.term();
         group.cut_off(old);
         let next = group.acting_after(term, &group.others(old)).await;
-        group.clock.advance(Duration::from_secs(1)).await;
+        if !away.is_zero() {
+            group.clock.advance(away).await;
+            network.join(&agent, "agent@agent-1:5051");
+        }
+        group.clock.advance(Duration::from_secs(60)).await;
         let (address, port) = (group.places[next].address, Config::default().port);
-        let expected = LeaderAnnounced {
+        let leads = LeaderAnnounced {
             address: format!("{address}:{port}"),
             term: group.places[next].front.term(),
         };
-        assert_eq!(*told.lock().unwrap(), [expected]);
-    });
+        let told = told.lock().unwrap().clone();
+        (told, leads)
+    })
+}
+
+#[test]
+fn the_agents_of_the_registry_are_told_of_each_new_leader_and_its_term() {
+    let (told, leads) = announced_to_one_that_is_away_for(Duration::ZERO);
+    assert_eq!(told, [leads]);
+}
+
+#[test]
+fn an_agent_that_is_not_reached_is_told_who_leads_a_moment_later_and_not_for_ever() {
+    for seconds in [1, 4] {
+        let (told, leads) = announced_to_one_that_is_away_for(Duration::from_secs(seconds));
+        assert_eq!(told, [leads], "away for {seconds} s");
+    }
+    let (told, _) = announced_to_one_that_is_away_for(Duration::from_secs(30));
+    assert_eq!(told, [], "it finds its master itself");
 }
