@@ -105,3 +105,27 @@ fn whoever_has_a_slow_disk_falls_at_any_moment_and_nothing_acknowledged_is_lost(
         group.settle();
     }
 }
+
+/// What a follower does not acknowledge is bounded: it gets no more until it does, and costs the others nothing.
+#[test]
+fn a_follower_that_acknowledges_nothing_is_sent_no_more_than_may_be_on_its_way() {
+    let settings = Settings {
+        inflight_max: 4,
+        ..Settings::default()
+    };
+    let mut group = Group::with(120, 3, settings, Policy::default());
+    group.commit(3);
+    group.ticks(20);
+    let leader = group.leader().unwrap();
+    let slow = if leader == 1 { 2 } else { 1 };
+    let before = group.members[&slow].twin.last();
+    group.cut.insert((slow, leader));
+    for _ in 0..20 {
+        group.commit(1);
+    }
+    group.ticks(20);
+    assert_eq!(group.leader(), Some(leader));
+    assert!(group.status(leader).last >= before + 20);
+    assert_eq!(group.members[&slow].twin.last(), before + 4);
+    group.settle();
+}
