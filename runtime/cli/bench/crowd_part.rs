@@ -1,14 +1,16 @@
 //! The hidden verb `meros bench crowd-part`: a crowd in a process of its own.
 //!
 //! Each agent has a node, a socket and a certificate of its own, so that the master sees what it would see of as many machines, or shares them
-//! with some others: the master sees as many agents then, and fewer connections. It speaks as
-//! all parts do (see `bench/part.rs`): it is ready when all have registered, and answers each line when all are with another
-//! master than the one that most were with before.
+//! with some others: the master sees as many agents then, and fewer connections. As real agents do, each node keeps a link to each master, also to
+//! those that do not act. It speaks as all parts do (see `bench/part.rs`): it is ready when all have registered and are linked, and answers each
+//! line when all are with another master than the one that most were with before.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use master::measure::Crowd;
 use protocol::message::registration::RegisterAgent;
 use runtime::prelude::*;
@@ -30,6 +32,11 @@ use crate::signals::Signals;
 
 /// How often it is said how many have come.
 const SAY: Duration = Duration::from_secs(5);
+/// How many are linked to a master that does not act at once, before anything is measured.
+const LINKED_AT_ONCE: usize = 128;
+/// How often one tries to, and how long each time.
+const LINK_TRIES: u32 = 20;
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// Nobody has come for so long: nobody more will, for the longest pause of an agent is a minute.
 const STALLED: Duration = Duration::from_secs(90);
 
@@ -69,14 +76,16 @@ async fn serve(args: &CrowdArgs) -> Outcome {
     let crowd = Crowd::of(numbers.clone(), args.tasks_each)
         .map_err(|error| Failure::because("no crowd", &error))?;
     let (tally, mut watched) = watch::channel(Tally::default());
-    let (mut endpoints, mut agents) = (Vec::new(), Vec::new());
+    let (mut nodes, mut endpoints, mut agents) = (Vec::new(), Vec::new(), Vec::new());
     let mut numbered = numbers.zip(crowd.reports);
     loop {
         let some: Vec<_> = numbered.by_ref().take(args.each_socket as usize).collect();
         if some.is_empty() {
             break;
         }
-        endpoints.push(share(&authority, some, &args.master, &tally, &mut agents)?);
+        let (node, endpoint) = share(&authority, some, &args.master, &tally, &mut agents)?;
+        nodes.push(node);
+        endpoints.push(endpoint);
     }
     let clock = Clock::real();
     let begun = clock.now();
@@ -85,14 +94,24 @@ async fn serve(args: &CrowdArgs) -> Outcome {
     let registering = async { register(&agents).await.map_err(of_crowd) };
     futures_util::try_join!(registering, registered)?;
     let seconds = (clock.now() - begun).as_secs_f64();
+    let linked = link_all(&clock, &nodes, &args.master).await?;
+    let carried = |master: &NodeId| carried(&endpoints, master);
     out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
     let mut former = watched.borrow().master().cloned();
     while lines.recv().await.is_some() {
+        let before: BTreeMap<_, _> = linked.iter().map(|one| (one, carried(one))).collect();
         let elsewhere = |tally: &Tally| tally.elsewhere_than(former.as_ref());
         all_come(&clock, &mut watched, wanted, elsewhere).await?;
         let now = watched.borrow().master().cloned();
-        let (sent, received) = carried(&endpoints, now.as_ref());
-        out!("{}", json!({ "sent": sent, "received": received }));
+        let after = now.as_ref().map(carried).unwrap_or_default();
+        let idle = now.as_ref().and_then(|now| before.get(now).copied());
+        let idle = idle.unwrap_or_default();
+        let (sent, received) = after.since(idle);
+        let before = idle.sent + idle.received;
+        out!(
+            "{}",
+            json!({ "sent": sent, "received": received, "before": before })
+        );
         former = now;
     }
     Ok(())
@@ -126,6 +145,28 @@ async fn all_come(
     }
 }
 
+/// Links each node to each master, as a real agent is that has looked for the one that leads; who they are.
+async fn link_all(clock: &Clock, nodes: &[Node], masters: &[String]) -> Outcome<BTreeSet<NodeId>> {
+    let pairs = masters
+        .iter()
+        .flat_map(|master| nodes.iter().map(move |node| (node, master)));
+    let each = pairs.map(|(node, master)| link(clock, node, master));
+    let linking = stream::iter(each).buffer_unordered(LINKED_AT_ONCE);
+    linking.try_collect().await
+}
+
+async fn link(clock: &Clock, node: &Node, master: &str) -> Outcome<NodeId> {
+    for _ in 0..LINK_TRIES {
+        let linked = clock.timeout(LINK_PATIENCE, node.connect(master)).await;
+        if let Ok(Ok(peer)) = linked {
+            return Ok(peer.node);
+        }
+    }
+    Err(Failure::new(format!(
+        "one of the crowd is not linked to {master} after {LINK_TRIES} tries"
+    )))
+}
+
 /// Some of the crowd, each with its number, on one node.
 fn share(
     authority: &Authority,
@@ -133,7 +174,7 @@ fn share(
     masters: &[String],
     tally: &watch::Sender<Tally>,
     agents: &mut Vec<Handle<StandIn>>,
-) -> Outcome<Endpoint> {
+) -> Outcome<(Node, Endpoint)> {
     let first = some.first().map_or(0, |(number, _)| *number);
     let failed = |error: &dyn std::error::Error| {
         Failure::because(format!("agent {first} of the crowd"), error)
@@ -152,27 +193,59 @@ fn share(
     let endpoint =
         Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
     let address = endpoint.address().map_err(|error| failed(&error))?;
-    for (number, mut report) in some {
+    let before = agents.len();
+    // The first comes last: it tells the others who leads.
+    for (number, mut report) in some.into_iter().rev() {
         report.agent.hostname = address.ip().to_string();
         report.agent.port = address.port();
         let stand_in = StandIn::new(report, masters.to_vec(), tally.clone());
-        let name = match number == first {
-            true => "agent".to_owned(),
-            false => format!("agent-{number}"),
+        let (name, stand_in) = match number == first {
+            true => {
+                let neighbours = agents[before..].to_vec();
+                ("agent".to_owned(), stand_in.with_neighbours(neighbours))
+            }
+            false => (format!("agent-{number}"), stand_in),
         };
         let agent = node.spawn(&name, stand_in);
         agents.push(agent.map_err(|error| failed(&error))?);
     }
-    Ok(endpoint)
+    Ok((node, endpoint))
 }
 
-/// What the links to this master have carried, from the crowd and to it.
-fn carried(endpoints: &[Endpoint], master: Option<&NodeId>) -> (u64, u64) {
-    let Some(master) = master else {
-        return (0, 0);
-    };
+/// What links to a master have carried, from the crowd and to it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    sent: u64,
+    received: u64,
+}
+
+impl Carried {
+    /// What is more than then. A link that is younger has carried less, and counts in full.
+    fn since(self, then: Self) -> (u64, u64) {
+        match self.sent.checked_sub(then.sent) {
+            Some(sent) => (sent, self.received.saturating_sub(then.received)),
+            None => (self.sent, self.received),
+        }
+    }
+}
+
+fn carried(endpoints: &[Endpoint], master: &NodeId) -> Carried {
     let traffic = endpoints.iter().filter_map(|one| one.traffic(master));
-    traffic.fold((0, 0), |(sent, received), traffic| {
-        (sent + traffic.sent, received + traffic.received)
+    traffic.fold(Carried::default(), |sum, traffic| Carried {
+        sent: sum.sent + traffic.sent,
+        received: sum.received + traffic.received,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_has_carried_since_then_is_all_of_it_if_it_is_younger() {
+        let carried = |sent, received| Carried { sent, received };
+        assert_eq!(carried(50, 40).since(carried(30, 35)), (20, 5));
+        assert_eq!(carried(50, 40).since(Carried::default()), (50, 40));
+        assert_eq!(carried(20, 40).since(carried(30, 35)), (20, 40));
+    }
 }

@@ -37,8 +37,30 @@ impl Part {
         arguments: &[(&str, String)],
         certs: &Path,
     ) -> Outcome<Self> {
+        let program = Command::new(own_program()?);
+        Self::start_as(program, name.into(), verb, arguments, certs).await
+    }
+
+    /// The same at the lowest priority: a part that stands for other machines has what whoever is measured leaves it.
+    pub async fn start_behind(
+        name: impl Into<String>,
+        verb: &str,
+        arguments: &[(&str, String)],
+        certs: &Path,
+    ) -> Outcome<Self> {
+        let mut program = Command::new("nice");
+        program.args(["-n", "19"]).arg(own_program()?);
+        Self::start_as(program, name.into(), verb, arguments, certs).await
+    }
+
+    async fn start_as(
+        mut command: Command,
+        name: String,
+        verb: &str,
+        arguments: &[(&str, String)],
+        certs: &Path,
+    ) -> Outcome<Self> {
         let failed = |error: &std::io::Error| Failure::because("cannot start a part", error);
-        let mut command = Command::new(own_program()?);
         command.args(["--log", "warn", "bench", verb]);
         for (flag, value) in arguments {
             command.arg(flag).arg(value);
@@ -57,7 +79,7 @@ impl Part {
                 .all(|line| sender.send(line).is_ok());
         });
         let mut part = Self {
-            name: name.into(),
+            name,
             child,
             input,
             answers,

@@ -101,6 +101,9 @@ pub struct StandIn {
     counted: Option<NodeId>,
     tally: watch::Sender<Tally>,
     waiting: Vec<Promise<()>>,
+    /// The newest term whose leader was announced.
+    announced: u64,
+    neighbours: Vec<Handle<StandIn>>,
 }
 
 impl StandIn {
@@ -116,7 +119,16 @@ impl StandIn {
             counted: None,
             tally,
             waiting: Vec::new(),
+            announced: 0,
+            neighbours: Vec::new(),
         }
+    }
+
+    /// The same, which tells these who leads: a leader announces itself to the actor `agent` at each agent's address, and they share this one's.
+    #[must_use]
+    pub fn with_neighbours(mut self, neighbours: Vec<Handle<StandIn>>) -> Self {
+        self.neighbours = neighbours;
+        self
     }
 
     fn come(&mut self, to: Option<String>, ctx: &mut Context<Self>) {
@@ -271,6 +283,16 @@ impl Handler<LeaderAnnounced> for StandIn {
     type Result = ();
 
     fn handle(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+        // It is announced to each of those who share this address.
+        if leader.term <= self.announced {
+            return;
+        }
+        self.announced = leader.term;
+        for neighbour in &self.neighbours {
+            if let Err(error) = neighbour.tell(leader.clone()) {
+                tracing::warn!(%error, "one of the crowd is not told who leads");
+            }
+        }
         if let Some(master) = self.master.take() {
             ctx.unlink(&master);
         }
@@ -320,8 +342,13 @@ pub async fn register(all: &[Handle<StandIn>]) -> Result<(), Trouble> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use master::measure::Crowd;
+    use protocol::AgentId;
+    use protocol::message::registration::{AgentRegistered, RegistrationRefused};
+    use runtime::rehearsal::rehearse_network;
 
     fn node(name: &str) -> NodeId {
         NodeId::new(name, 1)
@@ -360,5 +387,68 @@ mod tests {
             3,
             "an empty master lacks all of them"
         );
+    }
+
+    /// Takes nobody in, and knows who has asked.
+    struct Refusing(Arc<Mutex<Vec<AgentId>>>);
+
+    impl Actor for Refusing {
+        type Context = Context<Self>;
+    }
+
+    impl Process for Refusing {
+        fn hears(ears: &mut Ears<Self>) {
+            ears.hear::<RegisterAgent>(&[Role::Agent]);
+        }
+    }
+
+    impl Handler<RegisterAgent> for Refusing {
+        type Result = Result<AgentRegistered, RegistrationRefused>;
+
+        fn handle(&mut self, asks: RegisterAgent, _: &mut Context<Self>) -> Self::Result {
+            self.0.lock().unwrap().extend(asks.agent.id);
+            let reason = "it takes nobody in".to_owned();
+            Err(RegistrationRefused::Never { reason })
+        }
+    }
+
+    #[test]
+    fn who_shares_an_address_hears_of_a_leader_that_is_announced_there_and_comes_once() {
+        rehearse_network(|network| async move {
+            let home = network.node("agents", Role::Agent, &[Role::Master]);
+            let leads = network.node("leader", Role::Master, &[Role::Agent]);
+            let asked = Arc::<Mutex<Vec<AgentId>>>::default();
+            leads.spawn("master", Refusing(asked.clone())).unwrap();
+            let crowd = Crowd::of(0..3, 1).unwrap();
+            let ids: Vec<_> = crowd
+                .reports
+                .iter()
+                .filter_map(|one| one.agent.id.clone())
+                .collect();
+            let mut some = crowd.reports.into_iter().map(|report| {
+                let tally = watch::channel(Tally::default()).0;
+                StandIn::new(report, vec!["nowhere".to_owned()], tally)
+            });
+            let first = some.next().unwrap();
+            let neighbours = some.zip(["one", "other"]);
+            let neighbours = neighbours.map(|(one, name)| home.spawn(name, one).unwrap());
+            let first = first.with_neighbours(neighbours.collect());
+            home.spawn("agent", first).unwrap();
+
+            let agent = leads.find("agents", "agent", PATIENCE).await.unwrap();
+            for (term, comings) in [(2, 1), (1, 1), (3, 2)] {
+                let address = "leader".to_owned();
+                let announced = LeaderAnnounced { address, term };
+                for _ in &ids {
+                    leads.tell(&agent, announced.clone()).unwrap();
+                }
+                leads.clock().settle().await;
+                let asked = asked.lock().unwrap();
+                for id in &ids {
+                    let came = asked.iter().filter(|one| *one == id).count();
+                    assert_eq!(came, comings, "{id}, term {term}");
+                }
+            }
+        });
     }
 }
