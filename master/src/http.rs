@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use ::http::api::Streams;
 use authority::{Acls, Shared, Subject};
-use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
@@ -54,6 +54,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, delete, get, post};
 use axum::{Extension, Router};
 use runtime::Node;
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::config::Config;
@@ -257,16 +258,31 @@ async fn summary(Extension(source): Extension<Source>) -> Response {
     page.await
 }
 
-async fn slaves(Extension(source): Extension<Source>) -> Response {
-    let page = source.made(JSON, |books, _, kept| {
-        kept.page("slaves", books, &state::Slaves(Shown::of(books)))
+/// Which one is asked about, if it is one.
+#[derive(Deserialize)]
+struct Only {
+    slave_id: Option<String>,
+    framework_id: Option<String>,
+}
+
+async fn slaves(Extension(source): Extension<Source>, Query(only): Query<Only>) -> Response {
+    let page = source.made(JSON, move |books, _, kept| {
+        let shown = Shown::of(books);
+        match only.slave_id.as_deref() {
+            None => kept.page("slaves", books, &state::Slaves(shown)),
+            Some(id) => page::page(&state::OneSlave(shown, id), None).into(),
+        }
     });
     page.await
 }
 
-async fn frameworks(Extension(source): Extension<Source>) -> Response {
-    let page = source.made(JSON, |books, _, kept| {
-        kept.page("frameworks", books, &state::Frameworks(Shown::of(books)))
+async fn frameworks(Extension(source): Extension<Source>, Query(only): Query<Only>) -> Response {
+    let page = source.made(JSON, move |books, _, kept| {
+        let shown = Shown::of(books);
+        match only.framework_id.as_deref() {
+            None => kept.page("frameworks", books, &state::Frameworks(shown)),
+            Some(id) => page::page(&state::OneFramework(shown, id), None).into(),
+        }
     });
     page.await
 }

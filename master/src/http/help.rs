@@ -10,10 +10,13 @@ pub const HELP: ::http::Help = &[
         "/state-summary",
         "Agents and frameworks with how many tasks they have in each state.",
     ),
-    ("/slaves", "The agents, with all their resources."),
+    (
+        "/slaves",
+        "The agents, with all their resources, or one: `?slave_id=`.",
+    ),
     (
         "/frameworks",
-        "The frameworks, with their tasks, executors and offers.",
+        "The frameworks, with their tasks, executors and offers, or one: `?framework_id=`.",
     ),
     (
         "/tasks",

@@ -16,6 +16,7 @@ use super::page::{Entries, Object};
 use super::pieces::{List, TaskEntry};
 use super::shown::{ExecutorShown, Shown, TasksShown};
 use super::{Chosen, words};
+use crate::frameworks::Framework;
 use crate::tasks::Task;
 
 /// The bytes of a page.
@@ -75,7 +76,7 @@ impl Entries for Whole<'_> {
         object.serialize_entry("flags", &self.chosen.flags)?;
         object.pieces("slaves", agents(shown, false))?;
         object.serialize_entry("recovered_slaves", &List(|| awaited(shown)))?;
-        write_frameworks(object, shown)?;
+        write_frameworks(object, shown, None)?;
         object.serialize_entry("orphan_tasks", &[(); 0])?;
         object.serialize_entry("unregistered_frameworks", &[(); 0])
     }
@@ -107,8 +108,13 @@ fn awaited(shown: Shown<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
     shown.awaited().map(|(id, info)| AwaitedEntry(id, info))
 }
 
-/// The frameworks that have not ended, and the ones that have.
-fn write_frameworks(object: &mut Object<'_>, shown: Shown<'_>) -> Result<(), Error> {
+/// The frameworks that have not ended, and the ones that have; or of them the one with this id.
+fn write_frameworks(
+    object: &mut Object<'_>,
+    shown: Shown<'_>,
+    only: Option<&str>,
+) -> Result<(), Error> {
+    let is_wanted = |framework: &Framework| only.is_none_or(|id| framework.id.as_str() == id);
     let mut executors: BTreeMap<&FrameworkId, Vec<ExecutorShown<'_>>> = BTreeMap::new();
     for executor in shown.executors() {
         executors
@@ -117,14 +123,16 @@ fn write_frameworks(object: &mut Object<'_>, shown: Shown<'_>) -> Result<(), Err
             .push(executor);
     }
     let of = |id| executors.get(id).map_or(&[][..], Vec::as_slice);
-    let frameworks = shown.frameworks().map(|framework| FrameworkEntry {
+    let frameworks = shown.frameworks().filter(|one| is_wanted(one));
+    let frameworks = frameworks.map(|framework| FrameworkEntry {
         shown,
         framework,
         tasks: shown.tasks(&framework.id),
         executors: of(&framework.id),
     });
     object.objects("frameworks", frameworks)?;
-    let completed = shown.completed().map(|one| FrameworkEntry {
+    let completed = shown.completed().filter(|one| is_wanted(&one.framework));
+    let completed = completed.map(|one| FrameworkEntry {
         shown,
         framework: &one.framework,
         tasks: TasksShown::of(one),
@@ -143,12 +151,35 @@ impl Entries for Slaves<'_> {
     }
 }
 
+/// `/slaves?slave_id=`: that one, if it is there.
+pub(super) struct OneSlave<'a>(pub Shown<'a>, pub &'a str);
+
+impl Entries for OneSlave<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
+        let Self(shown, id) = *self;
+        let agents = agents(shown, true).filter(|(_, entry)| entry.agent.id.as_str() == id);
+        object.pieces("slaves", agents)?;
+        let awaited = || awaited(shown).filter(|AwaitedEntry(own, _)| own.as_str() == id);
+        object.serialize_entry("recovered_slaves", &List(awaited))
+    }
+}
+
+/// `/frameworks?framework_id=`: that one, if it is there or was.
+pub(super) struct OneFramework<'a>(pub Shown<'a>, pub &'a str);
+
+impl Entries for OneFramework<'_> {
+    fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
+        write_frameworks(object, self.0, Some(self.1))?;
+        object.serialize_entry("unregistered_frameworks", &[(); 0])
+    }
+}
+
 /// `/frameworks`.
 pub(super) struct Frameworks<'a>(pub Shown<'a>);
 
 impl Entries for Frameworks<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        write_frameworks(object, self.0)?;
+        write_frameworks(object, self.0, None)?;
         object.serialize_entry("unregistered_frameworks", &[(); 0])
     }
 }
@@ -297,5 +328,43 @@ impl Serialize for Roles<'_> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("roles", &List(|| roles.iter().map(words::role)))?;
         object.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::rehearsal::{request, said};
+    use runtime::rehearsal::rehearse;
+    use serde_json::{Value, json};
+
+    use super::super::tests::{all_routes, master, pages};
+
+    /// SPEC 3.9: tools of Mesos ask for one by its id, and take the first that they are told.
+    #[test]
+    fn one_agent_or_one_framework_is_shown_where_its_id_is_asked_for() {
+        rehearse(|node| async move {
+            let master = master(&node).await;
+            let routes = all_routes(&node, pages(&node, &master));
+            let get = async |path: String| {
+                let (status, text) = said(&routes, request("GET", &path, "", "")).await;
+                assert_eq!(status, 200, "{path}: {text}");
+                serde_json::from_str::<Value>(&text).unwrap()
+            };
+            for (path, name, list, other) in [
+                ("/slaves", "slave_id", "slaves", "recovered_slaves"),
+                (
+                    "/master/frameworks",
+                    "framework_id",
+                    "frameworks",
+                    "completed_frameworks",
+                ),
+            ] {
+                let all = get(path.to_owned()).await;
+                let id = all[list][0]["id"].as_str().unwrap();
+                assert_eq!(get(format!("{path}?{name}={id}")).await, all);
+                let none = get(format!("{path}?{name}=nobody")).await;
+                assert_eq!((&none[list], &none[other]), (&json!([]), &json!([])));
+            }
+        });
     }
 }

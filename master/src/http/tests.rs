@@ -139,7 +139,7 @@ async fn body(
 }
 
 /// All routes of this master.
-fn all_routes(node: &Node, pages: Pages) -> Router {
+pub(super) fn all_routes(node: &Node, pages: Pages) -> Router {
     let Pages {
         front,
         counters,
