@@ -1,4 +1,5 @@
-//! Why streams of operator events were cut off: logged with who has subscribed, and counted, since the stream itself has no word for it (SPEC 2.6).
+//! Why streams of operator events were cut off: logged with who has subscribed, and counted, since few tools show the last event of a stream, which says
+//! it too (SPEC 2.6).
 //!
 //! Plain counters that only grow, shared by the actor that cuts and the page that shows them.
 

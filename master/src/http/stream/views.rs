@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::api::{Batch, Events};
 use runtime::Promise;
 use v1::Form;
+use v1::schema::master::EventLast;
 
 use super::cuts::{Cut, Cuts};
 use super::encoding::{ByForm, subscribed};
@@ -28,10 +29,11 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    /// It hears nothing more, for this reason.
+    /// It hears this reason, and nothing more.
     fn cut(&self, cut: Cut, details: &str, cuts: &Cuts) {
         cuts.note(cut, self.number, &self.viewer, details);
-        self.events.cut(None);
+        let last = EventLast::because(format!("Disconnected: {details}"));
+        self.events.cut(Some(&last));
     }
 }
 

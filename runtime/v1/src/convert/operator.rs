@@ -18,8 +18,10 @@ use super::resource::read_resources;
 use super::{At, need};
 use crate::schema::master::{
     Call, CallDrainAgent, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
+    EventLast, EventType,
 };
 use crate::schema::quota::QuotaRequest;
+use crate::schema::scheduler::EventError;
 use crate::schema::{AgentID, Duration, Resource};
 
 /// What an operator says.
@@ -286,4 +288,15 @@ fn weights(update: &CallUpdateWeights) -> Result<UpdateWeights, Invalid> {
         }
     }
     Ok(UpdateWeights { weights })
+}
+
+impl EventLast {
+    /// The stream ends, for this reason.
+    pub fn because(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self {
+            r#type: Some(EventType::Unknown),
+            error: Some(EventError { message }),
+        }
+    }
 }

@@ -372,6 +372,13 @@ messages! {
         9 framework_removed: Option<Box<EventFrameworkRemoved>>,
     }
 
+    /// The last event of a stream that its reader has not ended: ours alone, since Mesos has no event that says why. Its type is the one by which
+    /// Mesos' schema has readers pass over what came after them, and its other field is none of theirs.
+    EventLast {
+        1 r#type: Option<EventType>,
+        1000 error: Option<scheduler::EventError>,
+    }
+
     /// How all is; what follows is what changes.
     EventSubscribed {
         1 get_state: Option<Box<ResponseGetState>>,
