@@ -24,7 +24,7 @@ use v1::media;
 use v1::schema::scheduler::Call;
 
 use self::desk::{Desk, Line};
-use self::subscriber::{Become, Begin, Subscriber};
+use self::subscriber::{Become, Begin, Subscriber, Written};
 use super::PATIENCE;
 use crate::master::{HttpCall, HttpUpdate, Master, TakeSnapshot};
 use crate::office::Front;
@@ -77,7 +77,11 @@ async fn page(
             let id = decide::framework_of(&asked.call)?;
             let line = hall.line(&master, &id).await?;
             decide::may_call(&line, &asked.subject, asked.stream_id())?;
-            hall.say(line, id, said).await
+            let weighs =
+                asked.is_large || matches!(said, Said::Reconcile(_) | Said::ReconcileOperations(_));
+            // Its words may weigh as much as what is made of them.
+            drop(asked);
+            hall.say(line, id, said, weighs).await
         }
     }
 }
@@ -105,9 +109,19 @@ impl Hall {
         Err(decide::stranger(&books, id))
     }
 
-    async fn say(&self, line: Line, id: FrameworkId, said: Said) -> Result<Response, Refusal> {
+    /// What `weighs` is answered when it is dealt with, and not when it is told.
+    async fn say(
+        &self,
+        line: Line,
+        id: FrameworkId,
+        said: Said,
+        weighs: bool,
+    ) -> Result<Response, Refusal> {
         let Line {
-            scheduler, master, ..
+            scheduler,
+            subscriber,
+            master,
+            ..
         } = line;
         match said {
             Said::UpdateFramework(framework, wants) => {
@@ -121,23 +135,47 @@ impl Hall {
                 let updated = asked.await.map_err(Refusal::not_now)?;
                 updated.map_err(decide::not_updated)?;
                 // One that has ended since has nothing more to write.
-                let _ = line.subscriber.tell(becomes);
+                let _ = subscriber.tell(becomes);
                 Ok(StatusCode::OK.into_response())
             }
             said => {
                 if matches!(said, Said::TearDown(_)) {
                     self.desk.leaves(&id, &line.stream_id);
                 }
-                let call = HttpCall {
-                    scheduler,
-                    framework_id: id,
+                let call = |said| HttpCall {
+                    scheduler: scheduler.clone(),
+                    framework_id: id.clone(),
                     said,
                 };
-                master.tell(call).map_err(Refusal::not_now)?;
+                if weighs {
+                    let mut parts = decide::parts(said).peekable();
+                    while let Some(part) = parts.next() {
+                        match dealt_with(&master, &subscriber, call(part)).await {
+                            // It is told, and will be dealt with.
+                            Err(AskError::Late { .. }) if parts.peek().is_none() => {}
+                            dealt => dealt.map_err(Refusal::not_now)?,
+                        }
+                    }
+                } else {
+                    master.tell(call(said)).map_err(Refusal::not_now)?;
+                }
                 Ok(StatusCode::ACCEPTED.into_response())
             }
         }
     }
+}
+
+/// Says what is large, or has an answer for each task, and waits until it is dealt with and the answers stand in the stream: so it waits in its request, of which
+/// there are few, and not in mailboxes that would have room for thousands.
+async fn dealt_with(
+    master: &Handle<Master>,
+    subscriber: &Handle<Subscriber>,
+    call: HttpCall,
+) -> Result<(), AskError> {
+    master.ask(call, PATIENCE).await?;
+    // One that has ended, or writes for longer, keeps nobody.
+    let _ = subscriber.ask(Written, PATIENCE).await;
+    Ok(())
 }
 
 #[cfg(test)]

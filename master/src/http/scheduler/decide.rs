@@ -4,15 +4,55 @@
 
 use ::http::api::Refusal;
 use authority::Subject;
-use protocol::message::scheduler::SubscriptionRefused;
+use protocol::message::scheduler::{ReconcileOperations, ReconcileTasks, SubscriptionRefused};
 use protocol::{FrameworkId, FrameworkInfo};
 use resources::Invalid;
+use v1::convert::scheduler::Said;
 use v1::media;
 use v1::schema::scheduler::Call;
 
 use super::desk::{Line, SUBSCRIBERS_MAX};
 use crate::books::Books;
 use crate::master::NotUpdated;
+
+/// So many tasks or operations are asked about at once: a master that looks for a million of them, and makes as many answers, hears nobody for seconds. Metrics count each
+/// part as a call.
+const ASKED_MAX: usize = 10_000;
+
+/// What is said, in parts where it asks about many.
+pub(super) fn parts(said: Said) -> Box<dyn Iterator<Item = Said> + Send> {
+    match said {
+        Said::Reconcile(ReconcileTasks {
+            framework_id,
+            tasks,
+        }) if tasks.len() > ASKED_MAX => Box::new(chunks(tasks).map(move |tasks| {
+            let framework_id = framework_id.clone();
+            Said::Reconcile(ReconcileTasks {
+                framework_id,
+                tasks,
+            })
+        })),
+        Said::ReconcileOperations(ReconcileOperations {
+            framework_id,
+            operations,
+        }) if operations.len() > ASKED_MAX => Box::new(chunks(operations).map(move |operations| {
+            let framework_id = framework_id.clone();
+            Said::ReconcileOperations(ReconcileOperations {
+                framework_id,
+                operations,
+            })
+        })),
+        said => Box::new(std::iter::once(said)),
+    }
+}
+
+fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut rest = all.into_iter();
+    std::iter::from_fn(move || {
+        let chunk: Vec<T> = rest.by_ref().take(ASKED_MAX).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
 
 /// Nobody acts here any more.
 pub(super) fn nobody_leads() -> Refusal {
@@ -175,6 +215,39 @@ mod tests {
         assert_eq!(status(speaks(Some("ops"), &nobody)), 202);
         assert_eq!(status(speaks(Some("dev"), &ops)), 400);
         assert_eq!(status(speaks(None, &ops)), 400);
+    }
+
+    #[test]
+    fn who_asks_about_many_asks_in_parts_and_who_asks_about_all_asks_once() {
+        let framework_id = FrameworkId::new("f").unwrap();
+        let task = |number: usize| (format!("t{number}").parse().unwrap(), None);
+        let all: Vec<_> = (0..2 * ASKED_MAX + 1).map(task).collect();
+        for (many, expected) in [
+            (0, vec![0]),
+            (ASKED_MAX, vec![ASKED_MAX]),
+            (2 * ASKED_MAX + 1, vec![ASKED_MAX, ASKED_MAX, 1]),
+        ] {
+            let said = Said::Reconcile(ReconcileTasks {
+                framework_id: framework_id.clone(),
+                tasks: all[..many].to_vec(),
+            });
+            let mut asked = Vec::new();
+            let lengths = parts(said).map(|part| match part {
+                Said::Reconcile(part) => {
+                    asked.extend(part.tasks.clone());
+                    part.tasks.len()
+                }
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(lengths.collect::<Vec<_>>(), expected);
+            assert_eq!(asked, all[..many]);
+        }
+        let operation = |number: usize| (format!("o{number}").parse().unwrap(), None);
+        let said = Said::ReconcileOperations(ReconcileOperations {
+            framework_id,
+            operations: (0..=ASKED_MAX).map(operation).collect(),
+        });
+        assert_eq!(parts(said).count(), 2);
     }
 
     /// SPEC 2.1: 503 for a while, an ERROR for ever.

@@ -28,6 +28,9 @@ use crate::master::Master;
 
 /// How often a stream says that it lives (SPEC 2.3).
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How much one stream may hold back: what a framework of many tasks is told when it asks how all of them are, may well be more than its reader takes at once. What all
+/// hold back together has its own bound.
+const BYTES_MAX: usize = 64 << 20;
 /// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
 const HELD_MAX: usize = 10_000;
 
@@ -50,6 +53,21 @@ pub(super) struct Become(pub FrameworkInfo);
 
 impl Message for Become {
     type Result = ();
+}
+
+/// Answered when all that was heard before stands in the stream.
+pub(super) struct Written;
+
+impl Message for Written {
+    type Result = ();
+}
+
+/// What a scheduler's stream may hold back.
+fn bounds() -> Bounds {
+    Bounds {
+        bytes_max: BYTES_MAX,
+        ..Bounds::default()
+    }
 }
 
 /// How far it is.
@@ -162,7 +180,7 @@ impl Subscriber {
     ) -> Result<Response, Refusal> {
         let stream_id = Uuid(ctx.node().secret()).to_string();
         let open = || {
-            let (events, mut response) = self.streams.open(content, Bounds::default());
+            let (events, mut response) = self.streams.open(content, bounds());
             if let Ok(id) = HeaderValue::from_str(&stream_id) {
                 response.headers_mut().insert(media::STREAM_ID, id);
             }
@@ -319,6 +337,11 @@ impl Handler<Become> for Subscriber {
     fn handle(&mut self, Become(framework): Become, _: &mut Context<Self>) {
         self.framework = Some(framework);
     }
+}
+
+impl Handler<Written> for Subscriber {
+    type Result = ();
+    fn handle(&mut self, _: Written, _: &mut Context<Self>) {}
 }
 
 impl Handler<Exited> for Subscriber {

@@ -274,6 +274,28 @@ fn a_scheduler_that_does_not_read_is_cut_off_with_a_reason() {
     });
 }
 
+/// W4: or what a framework asks about would wait for its turn, and the answers for theirs, in mailboxes that have room for thousands.
+#[test]
+fn who_asks_about_tasks_is_answered_when_the_answers_stand_in_its_stream() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        let task = |number| json!({ "task_id": { "value": format!("nobody-has-this-{number}") } });
+        for many in [3, 2000, 25_000] {
+            let tasks: Vec<Value> = (0..many).map(task).collect();
+            let call = json!({ "type": "RECONCILE", "reconcile": { "tasks": tasks } });
+            assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+            // It is not too slow because there is much for it in one moment.
+            assert_eq!(stream.read(), vec!["UPDATE"; many]);
+        }
+        // What is many is asked in parts, between which the master hears others.
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let metrics = crate::http::metrics(&books, node.clock().wall());
+        assert_eq!(metrics["master/messages_reconcile_tasks"], 5.0);
+    });
+}
+
 /// SPEC 3.13, master failover: whoever reads looks for the next one.
 #[test]
 fn streams_end_with_their_master_and_their_frameworks_stay() {

@@ -31,7 +31,7 @@ const SCHEDULER: &str = "/api/v1/scheduler";
 const OPERATOR: &str = "/api/v1";
 /// How many tasks a framework asks for at once: half a mebibyte of events.
 const ASKED_FOR: usize = 2_000;
-/// How often each framework asks, unless it is cut off: that is twice what one may leave unread.
+/// How often each framework asks, unless it is cut off: many times what each may leave unread where so many do.
 const ASKS: usize = 16;
 /// How many frameworks come at once, and go, while operators watch.
 const COMING: usize = 50;

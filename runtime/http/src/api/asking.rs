@@ -31,6 +31,8 @@ pub struct Asked<C> {
     pub subject: Subject,
     /// How the call was written.
     pub form: Form,
+    /// Whether it is so long that it should not wait in memory once its request is answered.
+    pub is_large: bool,
     headers: HeaderMap,
 }
 
@@ -66,6 +68,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             call,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             form,
+            is_large,
             headers: parts.headers,
         })
     }
