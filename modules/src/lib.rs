@@ -38,6 +38,7 @@ const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
 /// How long a task has that must go, unless it is said.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const GRACE_MIN: Duration = Duration::from_secs(1);
+const CHARGE_RESERVATIONS: &str = "charge_reservations";
 const FILTER_GPUS: &str = "filter_gpu_resources";
 const RECOVERY_FACTOR: &str = "allocator_agent_recovery_factor";
 const RECOVERY_TIMEOUT: &str = "allocator_recovery_timeout";
@@ -115,6 +116,7 @@ fn start_allocator(
         LONG_TASK_SHARE,
         SHORT_TASK_MAX,
         REVOCATION_GRACE_PERIOD,
+        CHARGE_RESERVATIONS,
         FILTER_GPUS,
         RECOVERY_FACTOR,
         RECOVERY_TIMEOUT,
@@ -128,7 +130,8 @@ fn start_allocator(
     })?;
     let order = order.unwrap_or_default();
     let (revocation, long_tasks) = (revocation(given)?, long_tasks(given)?);
-    let filter_gpus = given.optional(FILTER_GPUS, "true or false", |text| text.parse().ok())?;
+    let or_not = |name| given.optional(name, "true or false", |text| text.parse().ok());
+    let (filter_gpus, charges) = (or_not(FILTER_GPUS)?, or_not(CHARGE_RESERVATIONS)?);
     let pause = pause(given)?;
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
@@ -136,6 +139,9 @@ fn start_allocator(
         let mut allocator = allocator.going_through(order).pausing(pause);
         if filter_gpus == Some(false) {
             allocator = allocator.giving_gpus_to_all();
+        }
+        if charges == Some(true) {
+            allocator = allocator.charging_reservations();
         }
         if let Some(revocation) = revocation {
             allocator = allocator.revoking(revocation);

@@ -4,6 +4,7 @@
 //! framework or agent is passed over, as both may have removed it in either order. This file has the agents; all else is beside it.
 
 mod book;
+mod charging;
 mod choosing;
 mod departing;
 mod exclusions;
@@ -44,6 +45,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::clients::{Clients, index};
 use super::refused::{self, Refused};
+use charging::Charging;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
@@ -105,6 +107,8 @@ pub struct Books {
     /// The sums over all agents, by pool, and whether the sorter knows them.
     totals: [(Quantities, bool); 2],
     quotas: Quotas,
+    /// Where what is reserved is charged, used or not.
+    charging: Option<Charging>,
     /// The agents on which tasks make room, by slot, each with the role that it is for: what nothing reserves there is kept together.
     kept: BTreeMap<u32, Role>,
     /// The hosts whose agents are offered, in small letters; `None` is all.
@@ -150,6 +154,7 @@ impl Default for Books {
             departing: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
+            charging: None,
             kept: BTreeMap::new(),
             whitelist: None,
             awaited: None,
@@ -180,6 +185,7 @@ impl Books {
             epoch: self.epoch + 1,
             region: begin.region.clone(),
             quotas: self.quotas.afresh(),
+            charging: self.charging.take().map(|_| Charging::default()),
             ..Self::default()
         };
         self.weigh(&begin.weights);
@@ -280,7 +286,7 @@ impl Books {
         self.by_id.insert(agent_id, slot);
         self.with_gpus += usize::from(gpus);
         self.count_totals(slot, true);
-        self.quotas.touch(slot);
+        self.touch(slot);
         for (framework, resources) in used {
             for (role, part) in self.by_role(&framework, &resources) {
                 let client = self.clients.admit(&framework, &role);
@@ -310,7 +316,7 @@ impl Books {
         self.unused.push(slot);
         self.kept.remove(&slot);
         self.clients.forget_verdicts(slot);
-        self.quotas.touch(slot);
+        self.touch(slot);
         self.with_gpus -= usize::from(agent.gpus);
         for (client, filters) in agent.filters {
             self.forget_end(slot, agent.serial, client, &filters);
@@ -333,7 +339,7 @@ impl Books {
             return;
         };
         agent.active = activity.active;
-        self.quotas.touch(slot);
+        self.touch(slot);
         if activity.active {
             self.mark(slot, Mark::Run);
         }
@@ -400,7 +406,7 @@ impl Books {
 
     /// Notes that `client` holds this on the agent, whether or not the agent has it.
     fn book_held(&mut self, slot: u32, client: Client, held: &Resources) {
-        self.quotas.touch(slot);
+        self.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };
@@ -416,7 +422,7 @@ impl Books {
 
     /// Notes that `client` holds this no more; what it did not hold is passed over.
     fn book_freed(&mut self, slot: u32, client: Client, freed: &Resources) {
-        self.quotas.touch(slot);
+        self.touch(slot);
         let Some(agent) = self.agents[slot as usize].as_mut() else {
             return;
         };

@@ -11,6 +11,7 @@ use resources::{Allocation, Quantities, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bits::Bits;
+use super::charges::Charges;
 use super::choice::Choice;
 
 /// One framework in one of its roles.
@@ -160,6 +161,8 @@ pub struct Clients {
     dirty: Vec<Client>,
     /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
     left: BTreeMap<Client, Departed>,
+    /// What is reserved and idle where that is charged; the numbers there are nobody's here.
+    charges: Charges,
     active: [usize; 2],
     /// Counts how often a client began or ceased to take part.
     activity: u64,
@@ -241,10 +244,7 @@ impl Clients {
         if let Some(client) = self.find(framework, role) {
             return client;
         }
-        let client = self.unused.pop().unwrap_or_else(|| {
-            self.members.push(None);
-            u32::try_from(self.members.len() - 1).unwrap_or(u32::MAX)
-        });
+        let client = number(&mut self.members, &mut self.unused);
         self.members[client as usize] = Some(Member {
             framework: framework.clone(),
             role: role.clone(),
@@ -347,8 +347,21 @@ impl Clients {
         }
     }
 
+    /// Of what is reserved for a role so much more is idle, and so much less; it counts towards its share (W24).
+    pub fn charge(&mut self, role: &Role, more: &Quantities, less: &Quantities) {
+        let (members, unused) = (&mut self.members, &mut self.unused);
+        self.charges
+            .change(role, more, less, || number(members, unused));
+    }
+
+    /// What is charged to roles for what is reserved and idle, each with its number among the clients.
+    pub fn charges(&self) -> impl Iterator<Item = (Client, &Role, &Quantities)> {
+        self.charges.iter()
+    }
+
     /// The sorter knows nothing any more.
     pub fn forget_told(&mut self) {
+        self.charges.forget_told();
         self.unused
             .extend(std::mem::take(&mut self.left).into_keys());
         for client in 0..self.members.len() {
@@ -366,6 +379,7 @@ impl Clients {
             changes.push(Change::Left { client });
             self.unused.push(client);
         }
+        self.unused.extend(self.charges.tell(changes));
         for client in std::mem::take(&mut self.dirty) {
             if let Some(Some(member)) = self.members.get_mut(client as usize) {
                 member.tell(client, changes);
@@ -380,6 +394,14 @@ impl Clients {
             self.dirty.push(client);
         }
     }
+}
+
+/// A number that is nobody's.
+fn number(members: &mut Vec<Option<Member>>, unused: &mut Vec<Client>) -> Client {
+    unused.pop().unwrap_or_else(|| {
+        members.push(None);
+        u32::try_from(members.len() - 1).unwrap_or(u32::MAX)
+    })
 }
 
 impl Member {

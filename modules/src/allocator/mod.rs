@@ -9,6 +9,7 @@
 mod bits;
 mod books;
 mod by_client;
+mod charges;
 mod choice;
 mod clients;
 mod cutting;
@@ -172,6 +173,12 @@ impl Allocator {
     /// Offers agents with graphics processors to all, not only to frameworks with `GPU_RESOURCES`.
     pub fn giving_gpus_to_all(mut self) -> Self {
         self.books.give_gpus_to_all();
+        self
+    }
+
+    /// Counts what is reserved towards the share of its role whether it is used or not.
+    pub fn charging_reservations(mut self) -> Self {
+        self.books.charge_reservations();
         self
     }
 

@@ -5,6 +5,7 @@
 //! - No grant exceeds a limit, of its role or one above, nor takes what must stay free for a guarantee.
 //! - The sums of the books are those of a ledger that is kept by hand.
 //! - What a slate tells makes the sorter believe what the books say.
+//! - Where reservations are charged, what is idle of them counts for its role, and nothing else does (W24).
 //! - When all is quiet, nothing is withheld without a reason, and to look at everybody would change nothing.
 
 mod facts;
@@ -21,8 +22,14 @@ proptest! {
 
     /// S47, S50: regular and revocable resources have books of their own.
     #[test]
-    fn no_history_and_no_sorter_over_commits_an_agent(steps in proptest::collection::vec(step(), 1..80)) {
+    fn no_history_and_no_sorter_over_commits_an_agent(
+        steps in proptest::collection::vec(step(), 1..80),
+        charges in any::<bool>(),
+    ) {
         let mut world = World::default();
+        if charges {
+            world.charge_reservations();
+        }
         for step in steps {
             world.take(step);
         }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use module_api::Parameters;
-use module_api::allocator::{Grant, Suppressed};
+use module_api::allocator::{AgentRemoved, Grant, Revived, Suppressed};
 use protocol::Capability;
 use runtime::prelude::Node;
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, framework, lines};
+use crate::cluster::{Cluster, agent, framework, lines};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -123,6 +123,54 @@ fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_n
     }
 }
 
+/// SPEC 4.8, 4.9.4, W24: who reserves much and uses nothing of it has had its share, where reservations are charged; once it is used it counts no
+/// more than that, and an agent that is gone takes it along.
+#[test]
+fn what_is_reserved_and_idle_counts_towards_its_roles_share_where_it_is_charged() {
+    for (charged, expected) in [
+        (None, ["b", "a", "b", "a"]),
+        (Some("false"), ["b", "a", "b", "a"]),
+        (Some("true"), ["b", "b", "b", "a"]),
+    ] {
+        rehearse(|node| async move {
+            let mut given = Parameters::none("hierarchical");
+            if let Some(charged) = charged {
+                given = given.with("charge_reservations", charged);
+            }
+            let cluster = Cluster::of(&node, &Parameters::none("drf"), &given, &[]);
+            cluster.framework("a", "a/x", &[]);
+            cluster.agent("reserved", "cpus(a):5;mem(a):500");
+            let grants = cluster.granted().await;
+            assert_eq!(lines(&grants), ["a reserved cpus:5;mem:500"]);
+            cluster.give_back(&grants[0], Some(Duration::from_secs(3600)));
+            cluster.framework("b", "b", &[]);
+            let next = async |n: u32| {
+                cluster.agent(&format!("a{n}"), "cpus:2;mem:200");
+                let grants = cluster.granted().await;
+                assert_eq!(grants.len(), 1, "{:?}", lines(&grants));
+                grants[0].framework_id.to_string()
+            };
+            let given = [next(1).await, next(2).await, next(3).await, next(4).await];
+            assert_eq!(given, expected, "{charged:?}");
+            if charged != Some("true") {
+                return;
+            }
+            // 5 reserved and 2 granted are less than the 6 of the other; 10 and 2 would not be.
+            let revived = Revived {
+                framework_id: framework("a"),
+                roles: Default::default(),
+            };
+            cluster.allocator.tell(revived).unwrap();
+            let grants = cluster.granted().await;
+            assert_eq!(lines(&grants), ["a reserved cpus:5;mem:500"]);
+            assert_eq!([next(5).await, next(6).await], ["b", "a"]);
+            let agent_id = agent("reserved");
+            cluster.allocator.tell(AgentRemoved { agent_id }).unwrap();
+            assert_eq!([next(7).await, next(8).await], ["a", "a"]);
+        });
+    }
+}
+
 /// SPEC 3.8.
 #[test]
 fn what_an_allocator_cannot_be_given_is_refused_by_its_name() {
@@ -132,6 +180,7 @@ fn what_an_allocator_cannot_be_given_is_refused_by_its_name() {
         let sorter = modules.sorter(&node, "drf", &drf).unwrap();
         for (name, value, expected) in [
             ("filter_gpu_resources", "maybe", "true or false"),
+            ("charge_reservations", "some", "true or false"),
             ("allocator_agent_recovery_factor", "1.1", "from 0 to 1"),
             ("allocator_agent_recovery_factor", "-0.1", "from 0 to 1"),
             ("allocator_agent_recovery_factor", "NaN", "from 0 to 1"),

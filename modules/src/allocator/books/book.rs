@@ -254,7 +254,7 @@ impl Books {
         self.clients.hold(pool, client, &more, first);
         let sharing = side.is_sharing();
         if pool == Pool::Regular {
-            self.quotas.touch(slot);
+            self.touch(slot);
             self.settle();
         }
         if sharing {

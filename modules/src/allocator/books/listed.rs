@@ -23,7 +23,7 @@ impl Books {
             if std::mem::replace(&mut agent.listed, listed) == listed {
                 continue;
             }
-            self.quotas.touch(slot);
+            self.touch(slot);
             if listed {
                 self.mark(slot, Mark::Run);
             }

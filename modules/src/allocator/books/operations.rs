@@ -32,7 +32,7 @@ impl Books {
             }
         }
         self.count_totals(slot, true);
-        self.quotas.touch(slot);
+        self.touch(slot);
         for (role, part) in self.by_role(&fact.framework_id, &fact.consumed) {
             if let Some(client) = self.clients.find(&fact.framework_id, &role) {
                 self.book_freed(slot, client, &part);

@@ -94,6 +94,7 @@ impl Books {
     /// Brings the sums up to date.
     pub(super) fn settle(&mut self) {
         self.quotas.settle(&mut self.agents, &self.clients);
+        self.charge();
     }
 
     /// What guarantees and limits leave, by the books.

@@ -16,8 +16,10 @@ pub struct Shares {
     total: Quantities,
     weights: BTreeMap<Role, f64>,
     /// With the roles below.
+    held: BTreeMap<Role, Quantities>,
+    /// What counts, which is more where idle reservations are charged; with the roles below.
     roles: BTreeMap<Role, Quantities>,
-    /// Without them.
+    /// The same without them.
     members: BTreeMap<Role, Quantities>,
 }
 
@@ -28,17 +30,20 @@ impl Shares {
             pool,
             total: books.total(pool).clone(),
             weights: books.weights.clone(),
+            held: BTreeMap::new(),
             roles: BTreeMap::new(),
             members: BTreeMap::new(),
         };
         for (_, member) in books.clients.iter() {
             let held = member.held(pool);
             *shares.members.entry(member.role.clone()).or_default() += held;
-            let mut at = Some(member.role.clone());
-            while let Some(role) = at {
-                at = role.parent();
-                *shares.roles.entry(role).or_default() += held;
-            }
+            add(&mut shares.held, &member.role, held);
+            add(&mut shares.roles, &member.role, held);
+        }
+        let charged = books.clients.charges();
+        for (_, role, idle) in charged.filter(|_| pool == Pool::Regular) {
+            *shares.members.entry(role.clone()).or_default() += idle;
+            add(&mut shares.roles, role, idle);
         }
         shares
     }
@@ -57,7 +62,7 @@ impl Shares {
 
     /// What a role and those below it hold.
     pub fn held_by(&self, role: &Role) -> Option<&Quantities> {
-        self.roles.get(role)
+        self.held.get(role)
     }
 
     /// The roles that hold anything or have a framework, each with its share.
@@ -89,6 +94,13 @@ impl Shares {
             }
         };
         (at(&ways), at(&other_ways))
+    }
+}
+
+/// Adds this to the sums of a role and of those above it.
+fn add(sums: &mut BTreeMap<Role, Quantities>, role: &Role, amount: &Quantities) {
+    for role in std::iter::successors(Some(role.clone()), Role::parent) {
+        *sums.entry(role).or_default() += amount;
     }
 }
 

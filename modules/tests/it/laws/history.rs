@@ -10,7 +10,7 @@ use module_api::sorter::{Advice, Client, Pool, Slate, Stage};
 use modules::allocator::Books;
 use modules::sorter::Drf;
 use proptest::prelude::*;
-use resources::{Name, Quantities, Resources};
+use resources::{Name, Quantities, Resources, Role};
 
 use super::facts::{Fact, fact};
 use super::ledger::{Ledger, scalar};
@@ -49,6 +49,8 @@ pub struct World {
     pub ledger: Ledger,
     /// Volumes made so far.
     pub volumes: u32,
+    /// Whether reservations are charged.
+    charges: bool,
 }
 
 impl Default for World {
@@ -58,6 +60,7 @@ impl Default for World {
             sorter: Drf::default(),
             ledger: Ledger::default(),
             volumes: 0,
+            charges: false,
         };
         world.begun();
         world
@@ -65,6 +68,12 @@ impl Default for World {
 }
 
 impl World {
+    /// What is reserved counts towards the share of its role from now on.
+    pub fn charge_reservations(&mut self) {
+        self.books.charge_reservations();
+        self.charges = true;
+    }
+
     pub fn take(&mut self, step: Step) {
         match step {
             Step::Tell(fact) => self.tell(fact),
@@ -216,6 +225,14 @@ impl World {
                     "client {client}"
                 );
             }
+            for (client, role, idle) in self.books.clients.charges() {
+                let told = tree.held_by(client);
+                let charged = match pool {
+                    Pool::Regular => idle.clone(),
+                    Pool::Revocable => Quantities::new(),
+                };
+                assert!(same(&told, &charged), "charged to {role}");
+            }
         }
         let (budgets, believed) = (self.books.budgets().clone(), sorter.budgets());
         assert_eq!(budgets.table(), believed.table());
@@ -283,6 +300,15 @@ impl World {
                     scalar(self.ledger.idle(&name))
                 );
             }
+        }
+        let charges = self.books.clients.charges();
+        let charged = charges.filter(|(.., idle)| !idle.is_empty());
+        let charged: BTreeMap<Role, Quantities> = charged
+            .map(|(_, role, idle)| (role.clone(), idle.clone()))
+            .collect();
+        match self.charges {
+            true => assert_eq!(charged, self.ledger.idle_reservations()),
+            false => assert_eq!(charged, BTreeMap::new()),
         }
     }
 }

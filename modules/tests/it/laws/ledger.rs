@@ -194,6 +194,19 @@ impl Ledger {
         worse.then(|| format!("guarantees lack {lacking:?} after {before:?}"))
     }
 
+    /// What is reserved for each role and held by nobody.
+    pub fn idle_reservations(&self) -> BTreeMap<Role, Quantities> {
+        let mut idle: BTreeMap<Role, Quantities> = BTreeMap::new();
+        for host in self.hosts.values() {
+            let free = host.total.saturating_sub(&host.held());
+            for (role, own) in free.reservations() {
+                *idle.entry(role).or_default() += &own.quantities();
+            }
+        }
+        idle.retain(|_, idle| !idle.is_empty());
+        idle
+    }
+
     /// What counts for a role: all that is reserved for it or below, used or not, and what else is held there.
     pub fn consumed(&self, role: &Role, name: &Name) -> i64 {
         let reserved_here = |one: &Resource| one.is_reserved() && one.role().is_within(role);
