@@ -18,8 +18,6 @@ pub struct Book {
     /// How often it had to begin anew as another framework.
     lives: u64,
     tasks: BTreeMap<TaskId, Entry>,
-    /// Whether it wants no offers just now.
-    pub suppressed: bool,
     /// Executors of its own, by agent.
     pub executors: BTreeMap<AgentId, ExecutorInfo>,
 }

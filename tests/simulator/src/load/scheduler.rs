@@ -41,25 +41,46 @@ pub struct LoadScheduler {
     rng: SmallRng,
     clock: Clock,
     may_launch_at: Instant,
-    leads: Leads,
+    life: Life,
 }
 
-/// Whether a scheduler leads its framework. Clones are the same.
-#[derive(Clone, Debug)]
-pub struct Leads(Arc<AtomicBool>);
+/// What one life of a scheduler knows of itself, shared with what revives and kills for it. Its framework's other schedulers have
+/// the same book, and lives of their own. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Life(Arc<Knows>);
 
-impl Leads {
-    /// One that stands by until it is told to lead, or is alone.
+#[derive(Debug, Default)]
+struct Knows {
+    leads: AtomicBool,
+    /// Whether it wants no offers just now.
+    suppressed: AtomicBool,
+}
+
+impl Life {
+    /// One that stands by until it is told to lead, or is alone. It wants offers until it is told otherwise.
     pub fn new(stands_by: bool) -> Self {
-        Self(Arc::new(AtomicBool::new(!stands_by)))
+        let life = Self::default();
+        life.0.leads.store(!stands_by, Ordering::Relaxed);
+        life
     }
 
-    fn set(&self, leads: bool) {
-        self.0.store(leads, Ordering::Relaxed);
+    /// It leads from now on, and wants offers.
+    fn lead(&self) {
+        self.0.leads.store(true, Ordering::Relaxed);
+        self.suppress(false);
     }
 
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    fn stand_by(&self) {
+        self.0.leads.store(false, Ordering::Relaxed);
+    }
+
+    fn leads(&self) -> bool {
+        self.0.leads.load(Ordering::Relaxed)
+    }
+
+    /// Whether it wanted no offers until now.
+    fn suppress(&self, suppressed: bool) -> bool {
+        self.0.suppressed.swap(suppressed, Ordering::Relaxed)
     }
 }
 
@@ -75,12 +96,8 @@ impl LoadScheduler {
         target: usize,
         book: SharedBook,
         rng: SmallRng,
-        (clock, leads): (Clock, Leads),
+        (clock, life): (Clock, Life),
     ) -> Self {
-        if leads.get() {
-            // A new driver wants offers until it is told otherwise.
-            open(&book).suppressed = false;
-        }
         Self {
             name: name.to_owned(),
             manner,
@@ -89,7 +106,7 @@ impl LoadScheduler {
             rng,
             may_launch_at: clock.now(),
             clock,
-            leads,
+            life,
         }
     }
 
@@ -243,10 +260,9 @@ impl LoadScheduler {
 
     /// Wants no offers while it has what it wants, or has just launched.
     fn rest(&self, driver: &mut Verbs) {
-        let mut book = open(&self.book);
-        let full = book.at_work() >= self.target || self.clock.now() < self.may_launch_at;
-        if full && !book.suppressed && self.manner != Manner::Picky {
-            book.suppressed = true;
+        let at_work = open(&self.book).at_work();
+        let full = at_work >= self.target || self.clock.now() < self.may_launch_at;
+        if full && self.manner != Manner::Picky && !self.life.suppress(true) {
             driver.suppress(BTreeSet::new());
         }
     }
@@ -265,13 +281,11 @@ fn take(pool: &mut Resources, needed: &str) -> Option<Resources> {
 
 impl Scheduler for LoadScheduler {
     fn you_lead(&mut self, _: &mut Verbs, _: &Subscribed) {
-        self.leads.set(true);
-        // As a new one does.
-        open(&self.book).suppressed = false;
+        self.life.lead();
     }
 
     fn standing_by(&mut self, _: &mut Verbs, _: &StandingBy) {
-        self.leads.set(false);
+        self.life.stand_by();
     }
 
     fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
@@ -305,27 +319,24 @@ impl Scheduler for LoadScheduler {
     fn failed(&mut self, _: &mut Verbs, reason: &str) {
         tracing::info!(framework = self.name, reason, "begins anew");
         open(&self.book).begin_anew();
+        self.life.suppress(false);
     }
 }
 
 /// Wants offers again once a framework has too few tasks, for as long as it is polled.
 pub async fn revive(
     driver: DriverRef,
-    (book, leads): (SharedBook, Leads),
+    (book, life): (SharedBook, Life),
     target: usize,
     clock: Clock,
 ) {
     loop {
         clock.sleep(LAUNCH_EVERY).await;
-        if !leads.get() {
+        if !life.leads() {
             continue;
         }
-        let wants = {
-            let mut book = open(&book);
-            let few = book.at_work() * 2 <= target;
-            few && std::mem::take(&mut book.suppressed)
-        };
-        if wants && driver.revive(BTreeSet::new()).is_err() {
+        let few = open(&book).at_work() * 2 <= target;
+        if few && life.suppress(false) && driver.revive(BTreeSet::new()).is_err() {
             return;
         }
     }
@@ -334,7 +345,7 @@ pub async fn revive(
 /// Kills one of the framework's tasks now and then, for as long as it is polled.
 pub async fn kill_some(
     driver: DriverRef,
-    (book, leads): (SharedBook, Leads),
+    (book, life): (SharedBook, Life),
     mut rng: SmallRng,
     clock: Clock,
 ) {
@@ -342,7 +353,7 @@ pub async fn kill_some(
         clock
             .sleep(KILL_EVERY.mul_f64(rng.random_range(0.5..1.5)))
             .await;
-        if rng.random_range(0..3) > 0 || !leads.get() {
+        if rng.random_range(0..3) > 0 || !life.leads() {
             continue;
         }
         let victim = {

@@ -29,7 +29,7 @@ use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
 use crate::disk::Disk;
 use crate::ground::Ground;
 use crate::hash::derived;
-use crate::load::scheduler::{Leads, LoadScheduler, SharedBook, kill_some, revive};
+use crate::load::scheduler::{Life, LoadScheduler, SharedBook, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
 use crate::sorter::{self, Lies};
@@ -372,14 +372,14 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .id
         .clone();
-    let leads = Leads::new(manner.has_standby());
+    let own = Life::new(manner.has_standby());
     let scheduler = LoadScheduler::new(
         of,
         manner,
         target,
         book.clone(),
         node.rng(),
-        (clock.clone(), leads.clone()),
+        (clock.clone(), own.clone()),
     );
     let mut driver = SchedulerDriver::new(masters, info);
     if manner.has_standby() {
@@ -390,7 +390,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         Ok(driver) => driver,
         Err(error) => return stillborn(node, words(error)),
     };
-    let known = || (book.clone(), leads.clone());
+    let known = || (book.clone(), own.clone());
     let kills = kill_some(driver.clone(), known(), node.rng(), clock.clone());
     tokio::task::spawn_local(kills);
     let revivals = revive(driver.clone(), known(), target, clock.clone());
