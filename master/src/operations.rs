@@ -203,16 +203,18 @@ impl Books {
         let framework = update.framework_id;
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
+        let is_known = self.frameworks.get(&framework).is_some();
+        self.counters.count(match is_known {
+            true => "master/valid_operation_status_updates",
+            false => "master/invalid_operation_status_updates",
+        });
         if !self.ended_at_agent(&agent_id, &framework, &status, out) {
             return; // It is told when the registry has forgotten it.
         }
-        if self.frameworks.get(&framework).is_none() {
-            self.counters
-                .count("master/invalid_operation_status_updates");
+        if !is_known {
             // Nobody will acknowledge it: the master does, in the framework's stead.
             return self.acknowledge_operation_for(&framework, &agent_id, &status, out);
         }
-        self.counters.count("master/valid_operation_status_updates");
         self.count_end(&framework, &status);
         self.operations.put(&framework, &agent_id, status.clone());
         self.tell_operation(&framework, status, out);

@@ -210,7 +210,7 @@ impl Books {
                 framework_id,
                 status,
             };
-            self.conclude(conclusion, out);
+            self.pending.conclude(agent_id, conclusion);
         }
     }
 
@@ -223,7 +223,7 @@ impl Books {
         }
     }
 
-    /// Tells how an operation has ended, unless that has been told.
+    /// Tells how an operation has ended.
     fn conclude(&mut self, conclusion: Conclusion, out: &mut Effects) {
         let Conclusion {
             framework_id,
@@ -234,10 +234,6 @@ impl Books {
             if let Some(agent_id) = &status.agent_id {
                 self.acknowledge_operation_for(&framework_id, agent_id, &status, out);
             }
-            return;
-        }
-        let known = self.operations.get(&framework_id, id);
-        if known.is_some_and(|known| known.state.is_terminal()) {
             return;
         }
         self.count_end(&framework_id, &status);
@@ -262,14 +258,8 @@ impl Books {
         if !status.state.is_terminal() {
             return true;
         }
-        let id = &status.operation_id;
-        let serial = self.pending.find(agent_id, framework, id);
-        if status.state == OperationState::Finished {
-            if let Some(serial) = serial {
-                self.end(agent_id, serial, out);
-            }
-            return true;
-        }
+        // Until the registry has forgotten it a next leader might tell another end of it.
+        let serial = self.pending.find(agent_id, framework, &status.operation_id);
         if let Some(serial) = serial {
             self.end(agent_id, serial, out);
         }

@@ -431,3 +431,31 @@ fn what_an_agent_without_serials_says_of_a_failure_waits_for_the_registry_and_is
         assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
     });
 }
+
+/// DESIGN 10.7: found by a rehearsal of a group (seed 209): a framework had heard that its operation was done, its leader fell before the
+/// registry had forgotten it, and the next one told that it went with its agent.
+#[test]
+fn that_an_operation_is_done_is_told_when_no_next_leader_can_tell_otherwise() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let steps = vec![named("op", reserve("cpus:1"))];
+        story.accept(&[&offer], steps).await;
+        story.world.whims.delay(seconds(1));
+        let finished = || story.updated("op", OperationState::Finished);
+        story.agent.tell(finished());
+        story.agent.tell(story.settled(1));
+        story.agent.tell(finished());
+        story.world.settle().await;
+        assert_eq!(story.scheduler.heard(), [""; 0]);
+        story.world.pass(1).await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_FINISHED"]);
+        story.agent.tell(finished());
+        story.world.settle().await;
+        assert_eq!(
+            story.scheduler.heard(),
+            ["op OPERATION_FINISHED"],
+            "its agent says it until it is acknowledged"
+        );
+    });
+}
