@@ -68,9 +68,7 @@ impl Operations {
             }
             RegistryOperation::RemoveAgent { agent_id }
             | RegistryOperation::MarkAgentGone { agent_id, .. } => {
-                let before = self.open.len();
-                self.open.retain(|(agent, _), _| *agent != agent_id);
-                self.judgements += (before - self.open.len()) as u64;
+                self.keep(|agent| *agent != agent_id);
             }
             RegistryOperation::MarkAgentUnreachable { agent_id, .. } => {
                 self.unreachable.insert(agent_id);
@@ -85,6 +83,13 @@ impl Operations {
         }
     }
 
+    /// What other agents were to do is over.
+    fn keep(&mut self, is_there: impl Fn(&AgentId) -> bool) {
+        let before = self.open.len();
+        self.open.retain(|(agent, _), _| is_there(agent));
+        self.judgements += (before - self.open.len()) as u64;
+    }
+
     fn answered(&mut self, answered: Answered<'_>, at: Duration) {
         match (answered.request, answered.answer) {
             (RegistryRequest::Apply(operation), RegistryAnswer::Applied(_)) => {
@@ -94,6 +99,11 @@ impl Operations {
                 let held = content.accepted.iter();
                 let named = held.filter_map(|(.., one)| one.operation_id.clone());
                 self.recorded.extend(named);
+                // That an agent is removed may not have been answered.
+                let is_there = |agent: &AgentId| {
+                    content.agents.contains_key(agent) || content.unreachable.contains_key(agent)
+                };
+                self.keep(is_there);
             }
             _ => {}
         }
@@ -209,7 +219,7 @@ impl Checker for Operations {
 
 #[cfg(test)]
 mod tests {
-    use ::master::registry::AcceptedOperation;
+    use ::master::registry::{AcceptedOperation, RegistryState};
     use protocol::{OperationStatus, Uuid};
     use resources::{Conversion, Resources};
 
@@ -264,10 +274,11 @@ mod tests {
         left.is_broken("neither done nor given up");
         let mut done = stage();
         done.said("agent-1", "master", &settled);
-        let (mut forgotten, mut gone) = (stage(), stage());
+        let (mut forgotten, mut gone, mut found_gone) = (stage(), stage(), stage());
         forgotten.recorded(forget);
         gone.recorded(remove);
-        for mut stage in [done, forgotten, gone] {
+        found_gone.reads(RegistryState::default());
+        for mut stage in [done, forgotten, gone, found_gone] {
             stage.wait(CALM + seconds(1)).is_clean();
         }
     }
