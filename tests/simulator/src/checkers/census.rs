@@ -389,12 +389,12 @@ impl Frameworks {
         self.newest.get(id)
     }
 
-    /// The framework whose scheduler hears this; `None` if it follows another master by now, since its driver drops the words of one that was
-    /// deposed.
+    /// The framework whose scheduler hears this; `None` if it follows another master by now, or the one that it followed has fallen: its driver
+    /// drops the words of one that was deposed.
     pub fn hearing(&self, spoken: &Spoken<'_>) -> Option<&FrameworkId> {
         let framework = self.of_node(spoken.to)?;
         let newest = self.newest.get(framework);
-        let follows = newest.is_none_or(|newest| newest.master == spoken.from);
+        let follows = newest.is_some_and(|newest| newest.master == spoken.from);
         follows.then_some(framework)
     }
 

@@ -306,9 +306,20 @@ mod tests {
         let finished = status("t", TaskState::Finished, Some(2));
         let status = status("t", TaskState::Running, None);
         let late = StatusChanged { status };
-        for (master, clean) in [("master-2", true), ("master", false)] {
+        for (master, falls, clean) in [
+            ("master-2", false, true),
+            ("master-2", true, true),
+            ("master", false, false),
+        ] {
             let mut stage = stage();
-            stage.changed(&finished).told(master, "framework-1", &late);
+            stage.changed(&finished);
+            if falls {
+                stage.fact(What::NodeEnded {
+                    node: "master",
+                    crashed: true,
+                });
+            }
+            stage.told(master, "framework-1", &late);
             match clean {
                 true => stage.is_clean(),
                 false => stage.is_broken("TASK_RUNNING"),
