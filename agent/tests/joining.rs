@@ -122,6 +122,50 @@ fn an_agent_keeps_a_link_to_each_master_and_dials_one_again_that_was_lost() {
     });
 }
 
+/// Of a dead one nothing comes back before its next life is there: what was said is said again, and lets that one end the link.
+#[test]
+fn a_master_that_leads_no_more_is_told_something_so_that_its_link_is_found_dead_if_it_is() {
+    let cast = Cast {
+        standbys: vec!["standby"],
+        ..first_of_term_five()
+    };
+    world(cast, |world| async move {
+        world.settle().await;
+        let next = second(&world, leads_under(6));
+        let old = world.master.node.clone();
+        let heard = || old.links().iter().map(|link| link.frames_delivered).sum();
+        world.advance(5).await;
+        let before: u64 = heard();
+        world.advance(5).await;
+        assert_eq!(heard(), before, "an agent with a master is silent");
+        announce(&world, &next, "second", 6).await;
+        assert_eq!((next.registrations(), heard()), (1, before + 1));
+    });
+}
+
+/// A link that was lost is dialled again within three seconds, unless its master cannot be reached.
+#[test]
+fn a_restarted_master_has_its_links_again_before_it_may_come_to_lead() {
+    let cast = Cast {
+        standbys: vec!["standby"],
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        let linked = || {
+            let peers = world.node.peers();
+            peers.iter().any(|peer| peer.node.name() == "standby")
+        };
+        world.advance(8).await;
+        for _ in 0..10 {
+            assert!(linked());
+            world.network.sever("agent", "standby");
+            world.network.heal("agent", "standby");
+            world.advance(3).await;
+        }
+        assert!(linked());
+    });
+}
+
 /// A new leader that says not now so often, counted in `asked`.
 struct Hesitant {
     not_now: usize,

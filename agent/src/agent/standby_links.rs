@@ -2,7 +2,8 @@
 //!
 //! With many agents the handshakes are most of what a failover takes. The links are there from the search for the first leader; one is
 //! lost when its master restarts, and then the agent dials it again: after a while of its own, so that not all of them come at once, and
-//! ever more rarely while nobody answers. Nothing is said on them.
+//! ever more rarely while nobody answers. Nothing is said on them. The link to a master that was killed is found dead when its next life
+//! is there: the agent has told it that it hears no more of it, which is said again until that life answers that it knows no such link.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use runtime::prelude::*;
 use super::Agent;
 
 /// How often it is looked whether a link is there.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
 /// The same while its master cannot be reached.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);
