@@ -49,8 +49,8 @@ use crate::realm::Verified;
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
 /// who take nothing; more would save a few wake-ups.
 const UNSENT_MAX: u32 = 512 << 10;
-/// The longest head of a request, and the most that is read before somebody wants it.
-const READ_MAX: usize = 64 << 10;
+/// The longest head of a request, and the most that is read before somebody wants it: a connection over which something large has come keeps a buffer of so much.
+const READ_MAX: usize = 16 << 10;
 /// A peer that has said nothing for so long is asked whether it is there,
 const ALIVE_ASKED_AFTER: Duration = Duration::from_secs(30);
 /// and so often until it answers, or is given up.

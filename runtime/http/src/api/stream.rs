@@ -29,7 +29,7 @@ pub struct Bounds {
     pub bytes_max: usize,
     /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
-    /// Bytes that wait to be read in all streams of the listener that have this bound, together, with those that their connections have taken and
+    /// Bytes of memory that what waits to be read takes in all streams of the listener that have this bound, together, with what their connections have taken and
     /// cannot send. While there are more, each of them may hold back no more than its share for longer than a second; a single event may be as large as it likes. Default 256 MiB. None where what waits is
     /// the same memory in many streams, which their writer bounds.
     pub together_max: Option<usize>,
@@ -92,7 +92,7 @@ impl Streams {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// How many bytes wait to be read in the streams that are bounded together, or to be sent by their connections.
+    /// How many bytes of memory are held by what waits to be read in the streams that are bounded together, or to be sent by their connections.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }

@@ -1,8 +1,12 @@
 //! Connections that take their time: in memory and virtual time where that is what counts, over real sockets where the kernel has a part in it.
 
-use axum::routing::get;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::routing::{get, post};
+use bytes::Bytes;
 use runtime::rehearsal::rehearse;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_local};
 
@@ -95,6 +99,86 @@ fn a_head_that_comes_byte_by_byte_ends_its_connection() {
         connection.read_to_end(&mut rest).await.unwrap();
         assert!(rest.is_empty() && node.clock().now() - begun < Duration::from_secs(40));
         assert_eq!(figure(&door.figures, "late_heads"), 1.0);
+    });
+}
+
+/// A connection in memory that notes for how much there is room at its reader.
+struct Noted {
+    connection: DuplexStream,
+    room: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.room.fetch_max(buffer.remaining(), Ordering::Relaxed);
+        Pin::new(&mut self.connection).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
+
+/// W4: schedulers keep connections for their calls.
+#[test]
+fn a_connection_over_which_much_has_come_keeps_room_for_little() {
+    rehearse(|node| async move {
+        let mut door = door(&node);
+        let small = |body: Bytes| async move { if body.len() == 1 << 20 { "small" } else { "" } };
+        door.routes = Router::new().route("/small", post(small));
+        let inside = room_of(&door);
+        let open = inside.enter(source(1)).unwrap();
+        let (mut near, connection) = duplex(1 << 20);
+        let room = Arc::new(AtomicUsize::new(0));
+        let noted = Noted {
+            connection,
+            room: room.clone(),
+        };
+        spawn_local(async move { door.serve(noted, None, &open.watching, pending()).await });
+        let length = 1 << 20;
+        let head = format!("POST /small HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+        for _ in 0..3 {
+            near.write_all(head.as_bytes()).await.unwrap();
+            near.write_all(&vec![b'x'; length]).await.unwrap();
+            read_small(&mut near).await;
+        }
+        let room = room.load(Ordering::Relaxed);
+        assert!((8 << 10..=32 << 10).contains(&room), "{room}");
+    });
+}
+
+#[test]
+fn a_head_of_more_than_16_kib_is_refused() {
+    rehearse(|node| async move {
+        let door = door(&node);
+        for (kib, status) in [(12, "200"), (20, "431")] {
+            let (mut connection, _served) = connect(&door, 1 << 20);
+            let long = "x".repeat(kib << 10);
+            let ask =
+                format!("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX: {long}\r\n\r\n");
+            connection.write_all(ask.as_bytes()).await.unwrap();
+            let mut text = String::new();
+            connection.read_to_string(&mut text).await.unwrap();
+            assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+        }
     });
 }
 

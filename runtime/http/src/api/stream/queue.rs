@@ -16,6 +16,8 @@ const PIECE_BYTES: usize = 4 << 10;
 /// So many events wait each by itself before others are put together. Whoever reads well gets each in a chunk of its own, as from Mesos: RecordIO
 /// promises that to nobody, and some clients rely on it.
 const APART: usize = 64;
+/// What a piece costs beside its bytes: its place in the queue, what the heap rounds it up to, and what a connection notes of it.
+pub(super) const PIECE_COST: usize = 192;
 /// Room for so many pieces is kept when all are read.
 const PIECES_KEPT: usize = 8;
 
@@ -58,7 +60,7 @@ pub(super) struct Queue {
     parts: VecDeque<(Instant, Part)>,
     records: usize,
     bytes: usize,
-    /// Bytes that a connection has taken and still holds.
+    /// Bytes that a connection has taken and still holds, with what each piece of them costs.
     taken: usize,
 }
 
@@ -118,13 +120,13 @@ impl Queue {
         }
         self.records -= records;
         self.bytes -= piece.len();
-        self.taken += piece.len();
+        self.taken += piece.len() + PIECE_COST;
         Some(piece)
     }
 
-    /// A connection has sent so many bytes of what it took, or has ended.
+    /// A connection has sent a piece of so many bytes that it took, or has ended.
     pub fn let_go(&mut self, bytes: usize) {
-        self.taken -= bytes;
+        self.taken -= bytes + PIECE_COST;
     }
 
     /// What waits is dropped, with the memory of where it stood.
@@ -149,9 +151,9 @@ impl Queue {
         self.bytes
     }
 
-    /// How many bytes wait, or are in the hands of a connection.
+    /// How much memory is held by what waits, or is in the hands of a connection.
     pub fn held(&self) -> usize {
-        self.bytes + self.taken
+        self.bytes + PIECE_COST * self.parts.len() + self.taken
     }
 }
 
@@ -183,6 +185,8 @@ mod tests {
         }
         assert_eq!((queue.records(), queue.bytes()), (10_000, 2_680_000));
         assert!(memory(&queue) < 2_680_000 * 11 / 10, "{}", memory(&queue));
+        // And that is what is counted.
+        assert!((memory(&queue)..2_680_000 * 11 / 10).contains(&queue.held()));
         queue.clear();
         assert_eq!((queue.held(), queue.since(), memory(&queue)), (0, None, 0));
         // Nor does what was read.
@@ -242,9 +246,9 @@ mod tests {
         queue.push(vec![7; 100], at(1));
         let piece = queue.pop().unwrap();
         queue.push(vec![7; 10], at(2));
-        assert_eq!((queue.bytes(), queue.held()), (10, 110));
+        assert_eq!((queue.bytes(), queue.held()), (10, 110 + 2 * PIECE_COST));
         queue.clear();
-        assert_eq!((queue.bytes(), queue.held()), (0, 100));
+        assert_eq!((queue.bytes(), queue.held()), (0, 100 + PIECE_COST));
         queue.let_go(piece.len());
         assert_eq!(queue.held(), 0);
     }

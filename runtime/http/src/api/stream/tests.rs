@@ -4,6 +4,7 @@ use futures_util::{FutureExt, StreamExt};
 use runtime::rehearsal::stage;
 use v1::schema::scheduler::Event;
 
+use super::queue::PIECE_COST;
 use super::*;
 
 fn streams() -> (Node, Streams) {
@@ -84,7 +85,7 @@ fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_le
     stage(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(100_000),
+            together_max: Some(330_000),
             ..Bounds::default()
         };
         let open = |_| streams.open(json(), bounds);
@@ -120,17 +121,17 @@ fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_le
                 read.write(&event).unwrap();
                 assert_eq!(read.lag(), None);
             }
-            bursts += u32::from(streams.waiting() > 100_000);
+            bursts += u32::from(streams.waiting() > 330_000);
             while streams.waiting() > before {
                 assert!(body.next().await.is_some());
             }
             node.clock().sleep(BURST).await;
         }
         assert!(bursts > 0);
-        assert!((90_000..=100_000).contains(&most), "{most}");
+        assert!((297_000..=330_000).contains(&most), "{most}");
         assert!(reasons.len() > 100, "{}", reasons.len());
         assert!(
-            reasons[0].contains("more than 99, its share"),
+            reasons[0].contains("more than 329, its share"),
             "{}",
             reasons[0]
         );
@@ -146,7 +147,7 @@ fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_ove
     stage(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1000),
+            together_max: Some(1800),
             ..Bounds::default()
         };
         let (first, _first) = streams.open(json(), bounds);
@@ -170,7 +171,7 @@ fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_ove
         );
         node.clock().advance(BURST * 3 / 4).await;
         let reason = second.lag().unwrap();
-        assert!(reason.contains("more than 500, its share"), "{reason}");
+        assert!(reason.contains("more than 900, its share"), "{reason}");
         // Whoever has read meanwhile is let be.
         let mut body = response.into_body().into_data_stream();
         assert!(body.next().await.is_some());
@@ -209,7 +210,7 @@ fn all_are_called_to_look_when_there_is_too_much_but_not_at_each_event() {
     stage(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1000),
+            together_max: Some(1400),
             ..Bounds::default()
         };
         let (first, _first) = streams.open(json(), bounds);
@@ -229,7 +230,7 @@ fn all_are_called_to_look_when_there_is_too_much_but_not_at_each_event() {
         second.write(&Event::heartbeat()).unwrap();
         assert!(called.now_or_never().is_some());
         let reason = first.lag().unwrap();
-        assert!(reason.contains("more than 500, its share"), "{reason}");
+        assert!(reason.contains("more than 700, its share"), "{reason}");
         first.cut(None);
         assert_eq!((second.lag(), second.lags_in()), (None, None));
     });
@@ -248,13 +249,13 @@ fn what_a_connection_holds_counts_with_what_waits() {
         let mut body = response.into_body().into_data_stream();
         events.write(&Event::error("x".repeat(1200))).unwrap();
         let taken = body.next().await.unwrap().unwrap();
-        assert_eq!(streams.waiting(), taken.len());
+        assert_eq!(streams.waiting(), taken.len() + PIECE_COST);
         assert_eq!(events.lag(), None, "nothing else waits");
         events.write(&Event::heartbeat()).unwrap();
         node.clock().advance(BURST).await;
         assert!(events.lag().is_some());
         drop(taken);
-        assert_eq!((streams.waiting(), events.lag()), (23, None));
+        assert_eq!((streams.waiting(), events.lag()), (23 + PIECE_COST, None));
         drop(body);
         assert_eq!(streams.waiting(), 0);
     });
