@@ -199,6 +199,73 @@ fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running()
     );
 }
 
+/// W32: whatever `permissive` in the file says.
+#[test]
+fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_else() {
+    let acls = r#"{
+        "permissive":true,
+        "register_agents":[{"principals":{"type":"ANY"},"agents":{"type":"ANY"}}],
+        "get_endpoints":[{"principals":{"values":["ops"]},"paths":{"type":"ANY"}}],
+        "view_frameworks":[{"principals":{"values":["ops"]},"users":{"type":"ANY"}}],
+        "register_frameworks":[{"principals":{"type":"ANY"},"roles":{"values":["dev"]}}],
+        "update_weights":[{"principals":{"values":["ops"]},"roles":{"values":["dev"]}}]}"#;
+    let flags = [
+        "--authenticate_http_readonly",
+        "--authenticate_http_readwrite",
+        "--acls",
+        acls,
+        "--acls_deny_by_default",
+        "--resources",
+        "cpus:1;mem:64",
+    ];
+    // Its agent may register.
+    let (cluster, _file) = cluster(1, &flags);
+    let (master, agent) = (cluster.port, cluster.port + 1);
+    for (given, role, code) in [
+        (OPS, "dev", "200"),
+        (OPS, "ads", "403"),
+        (GUEST, "dev", "403"),
+    ] {
+        let body = format!(r#"[{{"role":"{role}","weight":2}}]"#);
+        let (head, text) = request(master, "PUT", "/weights", given, &body);
+        status(&head, code);
+        let expected = format!("may update_weights (roles: `{role}`)");
+        assert_eq!(code == "403", text.contains(&expected), "{text}");
+    }
+    for (port, path) in [
+        (master, "/metrics/snapshot"),
+        (agent, "/metrics/snapshot"),
+        (agent, "/monitor/statistics"),
+    ] {
+        status(&request(port, "GET", path, OPS, "").0, "200");
+        status(&request(port, "GET", path, GUEST, "").0, "403");
+    }
+    let quota = r#"{"quota_configs":[{"role":"dev","limits":{"cpus":{"value":1}}}]}"#;
+    let changes = [
+        ("POST", "/quota", quota),
+        ("POST", "/maintenance/schedule", r#"{"windows":[]}"#),
+    ];
+    for (method, path, body) in changes {
+        let (head, text) = request(master, method, path, OPS, body);
+        status(&head, "403");
+        assert!(text.contains("principal is `ops`: expected"), "{text}");
+    }
+    // Nobody was named who may see flags, or whose tasks may run.
+    for (port, shown) in [(master, serde_json::json!({})), (agent, Value::Null)] {
+        assert_eq!(page(port, "/state", OPS)["flags"], shown);
+        status(&get(port, "/health").0, "200");
+    }
+    for (role, words) in [
+        ("dev", "run_tasks (users: "),
+        ("ads", "register_frameworks (roles: `ads`)"),
+    ] {
+        let refused = cluster.output(["run", "--role", role, "--", "true"]);
+        assert!(!refused.status.success(), "{}", stdout(&refused));
+        let text = stderr(&refused);
+        assert!(text.contains(words), "{role}: {text}");
+    }
+}
+
 /// SPEC 3.3, W29.
 #[test]
 fn over_its_capacity_a_principal_is_refused_and_others_are_not() {
