@@ -4,7 +4,10 @@
 //! Most resources say nothing of this, so it lies behind one pointer. Never decides who may
 //! reserve: it only knows which annotations make sense together.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::disk::{DiskInfo, SourceKind};
 use crate::error::Invalid;
@@ -28,30 +31,55 @@ pub struct Label {
     pub value: Option<String>,
 }
 
-/// Labels, sorted: the order in which they were given has no meaning.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
-pub struct Labels(Vec<Label>);
+/// Labels, sorted: the order in which they were given has no meaning. Every copy shares them, since what they are attached to is copied all the time.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Labels(Option<Arc<[Label]>>);
 
 impl Labels {
     /// These labels.
     pub fn new(mut labels: Vec<Label>) -> Self {
         labels.sort();
-        Self(labels)
+        Self((!labels.is_empty()).then(|| labels.into()))
     }
 
     /// No labels.
     pub const fn none() -> Self {
-        Self(Vec::new())
+        Self(None)
     }
 
     /// The labels in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Label> {
-        self.0.iter()
+        self.as_slice().iter()
     }
 
     /// Is there none?
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
+    }
+
+    fn as_slice(&self) -> &[Label] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl PartialOrd for Labels {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Labels {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Some(own), Some(like)) if Arc::ptr_eq(own, like) => Ordering::Equal,
+            _ => self.as_slice().cmp(other.as_slice()),
+        }
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_slice().serialize(serializer)
     }
 }
 
@@ -254,4 +282,29 @@ pub(crate) fn check_id(field: &str, id: &str) -> Result<(), Invalid> {
         return Err(Invalid::new(field, id, expected));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(keys: &[&str]) -> Labels {
+        let label = |key: &&str| Label {
+            key: (*key).to_owned(),
+            value: None,
+        };
+        Labels::new(keys.iter().map(label).collect())
+    }
+
+    #[test]
+    fn labels_are_in_order_and_copies_share_them() {
+        let all = [&[][..], &["a"], &["a", "b"], &["b"]].map(labels);
+        assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+        assert_eq!(labels(&["b", "a"]), all[2]);
+        assert_eq!((&all[0], all[0].is_empty()), (&Labels::none(), true));
+        let copy = all[2].clone();
+        let same = |(one, other): (&Label, &Label)| std::ptr::eq(one, other);
+        assert!(copy.iter().zip(all[2].iter()).all(same) && copy.iter().len() == 2);
+        assert_eq!(copy.cmp(&all[2]), Ordering::Equal);
+    }
 }

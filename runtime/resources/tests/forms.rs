@@ -5,8 +5,8 @@
 use meros_resources as resources;
 use resources::json::{self, attributes_object, parse_resources, resources_object};
 use resources::{
-    Annotations, Attributes, DiskInfo, Name, Quantities, Reservation, ReservationKind, Resource,
-    Resources, Revocable, Role, Scalar,
+    Annotations, Attributes, DiskInfo, Label, Labels, Name, Quantities, Reservation,
+    ReservationKind, Resource, Resources, Revocable, Role, Scalar,
 };
 use serde_json::{Value, json};
 
@@ -308,6 +308,21 @@ fn the_wire_form_has_not_changed() {
     golden.extend(b"ads");
     golden.extend([0, 0, 0, 0, 0]);
     assert_eq!(reserved, golden);
+    let label = |key: &str, value: Option<&str>| Label {
+        key: key.to_owned(),
+        value: value.map(str::to_owned),
+    };
+    let mut entry = Reservation::dynamic(Role::new("ads").unwrap(), Some("ops"));
+    entry.labels = Labels::new(vec![label("b", None), label("a", Some("x"))]);
+    let labelled = encode(&parse("mem:1").push_reservation(&entry).unwrap());
+    let mut golden = vec![1, 3];
+    golden.extend(b"mem");
+    golden.extend([0, 251, 0xd0, 0x07, 1, 1, 0, 0, 0, 1, 1, 3]); // a dynamic one
+    golden.extend(b"ads");
+    golden.extend([1, 3]);
+    golden.extend(b"ops");
+    golden.extend([2, 1, b'a', 1, 1, b'x', 1, b'b', 0, 0, 0, 0]); // its labels, in order
+    assert_eq!(labelled, golden);
 }
 
 /// What no valid resource says is refused on the wire too.
