@@ -217,28 +217,20 @@ impl Books {
         }
         let side = &mut agent.sides[index(pool)];
         let available = side.available();
-        // What is granted and what remains, if it is not simply all.
+        // What is granted, if it is not simply all.
         let mut part = match keeps {
-            true => {
-                let own = taker.portion(&available.filter(Resource::is_reserved));
-                let rest = available.saturating_sub(&own);
-                Some((own, rest))
-            }
+            true => Some(taker.portion(&available.filter(Resource::is_reserved))),
             false => taker.chop(available),
         };
         if taker.shape.is_some() {
-            let granted = taker.shaped(part.map_or_else(|| available.clone(), |(own, _)| own));
-            let rest = available.saturating_sub(&granted);
-            part = Some((granted, rest));
+            part = Some(taker.shaped(part.unwrap_or_else(|| available.clone())));
         }
         if taker.stage != Stage::Revocable && !self.quotas.is_empty() {
-            let granted = part.as_ref().map_or(available, |(granted, _)| granted);
+            let granted = part.as_ref().unwrap_or(available);
             let portion = self.quotas.portion(taker.stage, &taker.role, granted);
-            let granted = portion.ok_or(Refusal::TooLittle)?;
-            let rest = available.saturating_sub(&granted);
-            part = Some((granted, rest));
+            part = Some(portion.ok_or(Refusal::TooLittle)?);
         }
-        let granted = part.as_ref().map_or(available, |(granted, _)| granted);
+        let granted = part.as_ref().unwrap_or(available);
         let amount = granted.quantities();
         if !is_allocatable(&amount, taker.sets(sets_min)) {
             return Err(Refusal::TooLittle);
@@ -333,20 +325,15 @@ impl Taker {
         }
     }
 
-    /// What may be given to it of what is available, and what remains, if something does.
-    pub(super) fn chop(&self, available: &Resources) -> Option<(Resources, Resources)> {
-        if available.iter().all(|resource| self.takes(resource)) {
-            return None;
-        }
-        let granted = available.filter(|resource| self.takes(resource));
-        let rest = available.filter(|resource| !self.takes(resource));
-        Some((granted, rest))
+    /// What may be given to it of what is available, if it is not all.
+    pub(super) fn chop(&self, available: &Resources) -> Option<Resources> {
+        let all = available.iter().all(|resource| self.takes(resource));
+        (!all).then(|| available.filter(|resource| self.takes(resource)))
     }
 
     /// What may be given to it of what is available.
     pub(super) fn portion(&self, available: &Resources) -> Resources {
-        let chopped = self.chop(available);
-        chopped.map_or_else(|| available.clone(), |(granted, _)| granted)
+        self.chop(available).unwrap_or_else(|| available.clone())
     }
 
     /// What of this an offer to it has, by what it can use.

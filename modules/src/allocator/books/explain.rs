@@ -247,20 +247,17 @@ impl Case {
     ) -> Vec<Reason> {
         let pool = taker.stage.pool();
         let total = &agent.sides[index(pool)].total;
-        let (all, others) = taker
-            .chop(total)
-            .unwrap_or_else(|| (total.clone(), Resources::new()));
-        let all = taker.shaped(all).quantities();
+        let all = taker.shaped(taker.portion(total)).quantities();
         if is_allocatable(&all, &self.sets_min) {
             return vec![self.taken(taker, agent, free, clients, shares)];
         }
-        let unfit: BTreeSet<Unfit> = others.iter().filter_map(|one| taker.unfit(one)).collect();
+        let unfit: BTreeSet<Unfit> = total.iter().filter_map(|one| taker.unfit(one)).collect();
         let mut reasons: Vec<Reason> = unfit
             .into_iter()
             .map(|unfit| match unfit {
                 Unfit::Reserved => {
                     let is_reserved = |one: &&Resource| taker.unfit(one) == Some(unfit);
-                    let reserved = others.iter().filter(is_reserved);
+                    let reserved = total.iter().filter(is_reserved);
                     let roles: BTreeSet<&Role> = reserved.map(|one| one.role()).collect();
                     let roles = roles.into_iter().take(NAMED_MAX);
                     Reason::Reserved {

@@ -72,19 +72,23 @@ impl Side {
         }
     }
 
-    /// All that is available or, if it is not all, the first of these is granted, and the second is what remains available. Says by how
-    /// much what the client holds has grown, and whether it held nothing before.
+    /// All that is available or, if it is not all, this part of it is granted, and the rest remains available. Says by how much what the
+    /// client holds has grown, and whether it held nothing before.
     pub(super) fn grant(
         &mut self,
         client: Client,
-        part: Option<(Resources, Resources)>,
+        part: Option<Resources>,
         amount: Quantities,
     ) -> (Quantities, bool) {
-        let (granted, rest) = part.unwrap_or_else(|| {
-            let all = std::mem::take(self.available.get_or_insert_default());
-            (all, Resources::new())
-        });
-        self.available = Some(rest);
+        let available = self.available.get_or_insert_default();
+        let granted = match part {
+            Some(part) => {
+                // Of very much only what goes is moved.
+                available.subtract_what_is_there(&part);
+                part
+            }
+            None => std::mem::take(available),
+        };
         if let Some(given) = &mut self.given {
             **given += granted.shared();
         }
