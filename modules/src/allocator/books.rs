@@ -101,7 +101,7 @@ pub struct Books {
     agents: Vec<Option<Agent>>,
     unused: Vec<u32>,
     by_id: FxHashMap<AgentId, u32>,
-    frameworks: BTreeMap<FrameworkId, Framework>,
+    frameworks: FxHashMap<FrameworkId, Framework>,
     /// The agents that will be away.
     departing: BTreeMap<AgentId, Departure>,
     /// The sums over all agents, by pool, and whether the sorter knows them.
@@ -150,7 +150,7 @@ impl Default for Books {
             agents: Vec::new(),
             unused: Vec::new(),
             by_id: FxHashMap::default(),
-            frameworks: BTreeMap::new(),
+            frameworks: FxHashMap::default(),
             departing: BTreeMap::new(),
             totals: Default::default(),
             quotas: Quotas::default(),
