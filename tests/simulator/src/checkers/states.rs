@@ -11,6 +11,9 @@
 //! should say it again is gone, its next process knows only that the executor is, nor what the framework has acknowledged meanwhile. So such an
 //! end, and no other, may be followed by that of a task whose executor has gone, from the agent, by what was told before it, and by a master's answer.
 //!
+//! Nor may an agent have written down what was acknowledged when it falls: its next process says that again, from the first update of which it does
+//! not know that it arrived, and the driver passes over what it has heard.
+//!
 //! An agent does not have what it has dropped, so a new master may call that gone before it hears that it was dropped.
 //!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
@@ -23,7 +26,8 @@ use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::StatusChanged;
 use protocol::message::task::TaskUpdated;
 use protocol::{
-    ContainerId, FrameworkId, Reason, Source, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid,
+    AgentId, ContainerId, FrameworkId, Reason, Source, StatusUpdate, TaskId, TaskState, TaskStatus,
+    Uuid,
 };
 
 use super::broken;
@@ -51,6 +55,7 @@ struct End {
     state: TaskState,
     /// Whether a master said so of itself, without an update.
     is_masters: bool,
+    heard: Duration,
 }
 
 /// This end of this task.
@@ -73,6 +78,9 @@ pub struct States {
     ended: BTreeMap<(FrameworkId, TaskId), End>,
     /// Updates that frameworks have heard of tasks that had not ended.
     told: BTreeSet<Uuid>,
+    /// The nodes of the agents that have told any, and when their last processes ended.
+    nodes: BTreeMap<AgentId, String>,
+    nodes_ended: BTreeMap<String, Duration>,
     /// What each agent whose disk has failed may lose.
     unkept: BTreeMap<String, Unkept>,
     /// Updates that those agents have confirmed.
@@ -94,16 +102,17 @@ impl States {
         let key = (framework, status.task_id.clone());
         if let Some(end) = self.ended.get(&key) {
             let is_same = end.state == status.state || is_ignorance(status);
-            let is_again =
-                status.uuid.is_some_and(|uuid| self.told.contains(&uuid)) || is_an_answer(status);
+            let is_retold = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
+            let is_again = is_retold || is_an_answer(status);
             let was_never_there = end.is_masters
                 && end.state == TaskState::Gone
                 && status.state == TaskState::Dropped;
             let (framework, task) = key;
-            let end = (framework, task, end.state);
+            let (end, since) = ((framework, task, end.state), end.heard);
             if is_same
                 || was_never_there
                 || (is_again || is_of_the_next(status)) && self.may_be_unknown(&end)
+                || is_retold && self.has_fallen(status, since)
             {
                 return Ok(());
             }
@@ -117,6 +126,7 @@ impl States {
             let end = End {
                 state: status.state,
                 is_masters: status.uuid.is_none(),
+                heard: at,
             };
             self.ended.insert(key, end);
             return Ok(());
@@ -154,6 +164,13 @@ impl States {
             unkept.told.retain(|_, told| *told != Some(uuid));
             self.confirmed.insert(uuid);
         }
+    }
+
+    /// Whether the process of this status' agent has ended since then.
+    fn has_fallen(&self, status: &TaskStatus, since: Duration) -> bool {
+        let node = status.agent_id.as_ref().and_then(|id| self.nodes.get(id));
+        let ended = node.and_then(|node| self.nodes_ended.get(node));
+        ended.is_some_and(|ended| *ended >= since)
     }
 
     /// Whether its agent may not know this end any more: its disk had refused it when the process ended that told of it.
@@ -225,6 +242,8 @@ impl Checker for States {
                     self.stored(spoken.from, stored.uuid);
                 }
                 if let Some(updated) = spoken.is::<TaskUpdated>() {
+                    let (agent, node) = (updated.agent_id.clone(), spoken.from.to_owned());
+                    self.nodes.insert(agent, node);
                     self.told(spoken.from, &updated.update);
                 }
             }
@@ -237,6 +256,7 @@ impl Checker for States {
                 }
             }
             What::NodeEnded { node, .. } => {
+                self.nodes_ended.insert(node.to_owned(), event.at);
                 if let Some(unkept) = self.unkept.get_mut(node) {
                     let told = std::mem::take(&mut unkept.told);
                     unkept.lost.extend(told.into_keys());
@@ -280,7 +300,7 @@ impl Checker for States {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, container, status};
+    use super::super::stage::{Stage, agent, container, status};
     use super::*;
     use crate::scenario::Fault;
     use runtime::Timestamp;
@@ -416,6 +436,28 @@ mod tests {
             match (refuses, confirms, falls) {
                 (true, false, true) => stage.is_clean(),
                 _ => stage.is_broken("TASK_FAILED"),
+            }
+        }
+    }
+
+    /// Found by a rehearsal of a group (seed 697): a slow disk had not yet what was acknowledged when the agent fell.
+    #[test]
+    fn the_next_process_says_again_what_it_does_not_know_to_be_acknowledged() {
+        let of_agent = |state, uuid| status("t", state, Some(uuid)).on(&agent());
+        let running = of_agent(TaskState::Running, 1);
+        let finished = of_agent(TaskState::Finished, 2);
+        for falls in [true, false] {
+            let mut stage = stage();
+            for status in [&running, &finished] {
+                stage.tells(status).changed(status);
+            }
+            if falls {
+                agent_falls(&mut stage);
+            }
+            stage.changed(&running);
+            match falls {
+                true => stage.is_clean(),
+                false => stage.is_broken("TASK_RUNNING"),
             }
         }
     }
