@@ -269,6 +269,8 @@ pub(super) struct Frameworks {
     nodes: Nodes,
     open: Open<Subscribe>,
     newest: BTreeMap<FrameworkId, Subscription>,
+    /// The node of the master that has last welcomed each, whether or not it acts still.
+    followed: BTreeMap<FrameworkId, String>,
     /// Whose scheduler a node is, whichever master said so.
     speaks: BTreeMap<String, FrameworkId>,
     /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
@@ -364,6 +366,7 @@ impl Frameworks {
             since,
         };
         self.newest.insert(id.clone(), subscription);
+        self.followed.insert(id.clone(), spoken.from.to_owned());
         self.speaks.insert(spoken.to.to_owned(), id.clone());
         id
     }
@@ -389,12 +392,12 @@ impl Frameworks {
         self.newest.get(id)
     }
 
-    /// The framework whose scheduler hears this; `None` if it follows another master by now, or the one that it followed has fallen: its driver
-    /// drops the words of one that was deposed.
+    /// The framework whose scheduler hears this; `None` if another master was the last to welcome it: its driver drops the words of one that was
+    /// deposed, also while it looks for the next.
     pub fn hearing(&self, spoken: &Spoken<'_>) -> Option<&FrameworkId> {
         let framework = self.of_node(spoken.to)?;
-        let newest = self.newest.get(framework);
-        let follows = newest.is_some_and(|newest| newest.master == spoken.from);
+        let followed = self.followed.get(framework);
+        let follows = followed.is_none_or(|master| master == spoken.from);
         follows.then_some(framework)
     }
 

@@ -330,6 +330,7 @@ mod tests {
             ("master-2", false, true),
             ("master-2", true, true),
             ("master", false, false),
+            ("master", true, false), // Said before it fell.
         ] {
             let mut stage = stage();
             stage.changed(&finished);

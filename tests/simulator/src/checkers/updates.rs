@@ -14,13 +14,14 @@
 //! - what it had of frameworks without `checkpoint` when it ended in whatever way. Of the others its next process has all that this one has
 //!   confirmed, for that was on the disk before, be it that the machine went too;
 //! - updates of tasks that the master has disowned, and of frameworks that are over, as the agent has been told;
+//! - what an agent had when a master told it to stop, for it was marked gone, and so have been its tasks to their frameworks;
 //! - late updates: after their task's end, or of a container whose process has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
-use protocol::message::registration::DisownTasks;
+use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
@@ -230,6 +231,8 @@ impl Updates {
             self.outliving.extend(outliving.cloned());
         } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
             self.framework_over(&gone.framework_id);
+        } else if spoken.is::<ShutDownAgent>().is_some() {
+            self.forgive(|_, owed| owed.agent == spoken.to);
         } else if spoken.reply
             && let Some(Err(SubscriptionRefused::Never { .. })) =
                 spoken.is::<Result<Subscribed, SubscriptionRefused>>()
@@ -487,6 +490,24 @@ mod tests {
             container: &container(),
         });
         stage.stored(&other).wait(LONG).is_clean();
+    }
+
+    /// Found by a rehearsal (seed 51): it fell while it was ending what it ran, and its next process was refused.
+    #[test]
+    fn what_an_agent_had_that_is_told_to_stop_is_not_owed() {
+        let running = status("t", TaskState::Running, Some(1));
+        for (told, is_owed) in [("agent-2", true), ("agent-1", false)] {
+            let mut stage = stage();
+            let other = status("other", TaskState::Running, Some(2));
+            stage.stored(&other).acknowledges(&other).stored(&running);
+            let reason = "it is marked gone".to_owned();
+            stage.said("master", told, &ShutDownAgent { reason });
+            stage.wait(LONG);
+            match is_owed {
+                true => stage.is_broken("has not reached"),
+                false => stage.is_clean(),
+            }
+        }
     }
 
     #[test]
