@@ -43,6 +43,27 @@ pub fn agent() -> AgentId {
     AgentId::new("a").unwrap()
 }
 
+/// An agent without an id that has this, and tells of nothing else.
+pub fn arrival(has: Resources) -> RegisterAgent {
+    RegisterAgent {
+        agent: AgentInfo {
+            hostname: "host".to_owned(),
+            port: 1,
+            resources: has,
+            attributes: Default::default(),
+            domain: None,
+            id: None,
+        },
+        pid: pid("agent-1"),
+        version: String::new(),
+        held: Held::default(),
+        digest_key: DigestKey::new([0; 16]),
+        oversubscribed: Resources::new(),
+        resources: None,
+        term_seen: 0,
+    }
+}
+
 pub fn resources(text: &str) -> Resources {
     Resources::parse(text).unwrap()
 }
@@ -191,24 +212,12 @@ impl<C: Checker> Stage<C> {
     pub fn register(&mut self, has: &str, lends: &str, tasks: Vec<RunningTask>) -> &mut Self {
         let lent = resources(lends).to_revocable(Revocable::Throttleable);
         let ask = RegisterAgent {
-            agent: AgentInfo {
-                hostname: "host".to_owned(),
-                port: 1,
-                resources: resources(has),
-                attributes: Default::default(),
-                domain: None,
-                id: None,
-            },
-            pid: pid("agent-1"),
-            version: String::new(),
             held: Held {
                 tasks,
                 ..Held::default()
             },
-            digest_key: DigestKey::new([0; 16]),
             oversubscribed: lent.unwrap(),
-            resources: None,
-            term_seen: 0,
+            ..arrival(resources(has))
         };
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
             agent_id: agent(),
