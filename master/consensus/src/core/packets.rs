@@ -102,7 +102,7 @@ impl Core {
     pub fn unreachable(&mut self, peer: u64) {
         self.raw.report_unreachable(peer);
         if let Some(sender) = self.senders.get_mut(&peer) {
-            sender.rewind();
+            sender.unsent(self.now);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Sender {
     began: bool,
     last_sent: u64,
     last_progress: u64,
+    /// Nothing is sent before this.
+    not_before: u64,
 }
 
 impl Sender {
@@ -44,11 +46,15 @@ impl Sender {
             began: false,
             last_sent: now,
             last_progress: now,
+            not_before: now,
         }
     }
 
     /// The pieces to be sent now.
     pub fn pump(&mut self, now: u64, settings: &Settings) -> Vec<Chunk> {
+        if now < self.not_before {
+            return Vec::new();
+        }
         if self.began && now.saturating_sub(self.last_sent) >= settings.chunk_resend_ticks {
             self.rewind();
         }
@@ -72,8 +78,15 @@ impl Sender {
         chunks
     }
 
+    /// A piece could not be sent: what was on its way is taken as lost, and sent again at the next tick. At once would be again and again, and
+    /// nothing else any more, for as long as there is no way to the follower.
+    pub fn unsent(&mut self, now: u64) {
+        self.rewind();
+        self.not_before = now + 1;
+    }
+
     /// What was on its way is taken as lost.
-    pub fn rewind(&mut self) {
+    fn rewind(&mut self) {
         self.sent = self.acknowledged;
         self.began = false;
     }
@@ -317,11 +330,12 @@ mod tests {
             again.iter().map(|chunk| chunk.offset).collect::<Vec<_>>(),
             [10, 20, 30]
         );
-        sender.rewind();
+        sender.unsent(1 + resend);
+        assert_eq!(sender.pump(1 + resend, &settings()), []);
         assert_eq!(
             sender.pump(2 + resend, &settings())[0].offset,
             10,
-            "a lost connection: at once"
+            "a lost connection: at the next tick"
         );
         let patience = settings().transfer_ticks_max;
         assert!(!sender.stalled(patience, &settings()));

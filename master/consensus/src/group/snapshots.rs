@@ -74,6 +74,29 @@ fn a_lost_connection_in_the_middle_of_a_snapshot_costs_only_what_was_on_its_way(
     group.settle();
 }
 
+/// Found by a rehearsal of a group (seed 263): a leader that had no way to the follower took its next turn at once, and never another.
+#[test]
+fn a_follower_that_cannot_be_reached_is_sent_to_once_a_tick() {
+    let (mut group, leader, follower) = far_behind(45);
+    group.start(follower);
+    group.weather.delay = 2;
+    group.until("a part of it", 60, |group| {
+        sent(group, leader, follower).is_some_and(|sent| sent > 100_000)
+    });
+    let replica = group.replica(leader);
+    for _ in 0..3 {
+        replica.tick();
+        let mut turns = 0;
+        while let Some(step) = replica.turn().unwrap() {
+            turns += 1;
+            assert!(turns < 10, "there is always something to send");
+            for (to, _) in step.packets {
+                replica.unreachable(to);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_snapshot_that_stands_still_is_given_up_and_goes_on_where_it_was() {
     let (mut group, leader, follower) = far_behind(33);
