@@ -275,6 +275,8 @@ pub(super) struct Frameworks {
     speaks: BTreeMap<String, FrameworkId>,
     /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
     waiting: BTreeMap<String, (Subscribe, String)>,
+    /// Nodes whose schedulers that master has told to lead before its answer that they stand by: they heed it when that has come.
+    early: BTreeMap<String, (Subscribed, String)>,
 }
 
 /// One that stands by will be subscribed as it is now.
@@ -298,11 +300,13 @@ impl Frameworks {
             self.open.lost(master);
             self.newest.retain(|_, newest| newest.master != master);
             self.waiting.retain(|_, (_, of)| of != master);
+            self.early.retain(|_, (_, of)| of != master);
         }
         match event.what {
             What::NodeEnded { node, .. } => {
                 self.open.0.remove(node);
                 self.waiting.remove(node);
+                self.early.remove(node);
             }
             What::Heard(spoken) => {
                 if let Some(question) = spoken.is::<Subscribe>() {
@@ -314,7 +318,12 @@ impl Frameworks {
             What::Said(spoken) if spoken.reply => return self.answered(&spoken, event.at),
             What::Said(spoken) => {
                 let YouLead { subscribed } = spoken.is::<YouLead>()?;
-                let (question, _) = self.waiting.remove(spoken.to)?;
+                let Some((question, _)) = self.waiting.remove(spoken.to) else {
+                    self.asking(spoken.to).next()?;
+                    let told = (subscribed.clone(), spoken.from.to_owned());
+                    self.early.insert(spoken.to.to_owned(), told);
+                    return None;
+                };
                 return Some(self.subscribed(subscribed, question, &spoken, event.at));
             }
             _ => {}
@@ -328,6 +337,9 @@ impl Frameworks {
             Some(Ok(Standing::StandsBy(standing))) => {
                 let mut question = self.open.welcomed(spoken)?;
                 question.framework.id = Some(standing.framework_id.clone());
+                if let Some((subscribed, _)) = self.early.remove(spoken.to) {
+                    return Some(self.subscribed(&subscribed, question, spoken, at));
+                }
                 let waits = (question, spoken.from.to_owned());
                 self.waiting.insert(spoken.to.to_owned(), waits);
                 return None;

@@ -260,7 +260,8 @@ mod tests {
     use super::super::stage::{Stage, framework, master, pid, seconds, status, task};
     use super::*;
     use protocol::FrameworkInfo;
-    use protocol::message::standby::{StandBy, Standing, StandingBy};
+    use protocol::message::scheduler::Subscribed;
+    use protocol::message::standby::{StandBy, Standing, StandingBy, YouLead};
 
     /// An hour, with a task that runs, up to a minute after the faults.
     fn stage() -> Stage<Recovery> {
@@ -358,23 +359,37 @@ mod tests {
         rest(&mut stage).is_clean();
     }
 
+    /// Seed 268 of a group's: a master may have one lead before it has answered that it stands by.
     #[test]
     fn somebody_must_lead_where_somebody_stands_by() {
-        let mut stage = stage();
-        heard(&mut stage).fact(What::MasterEnded { node: "master" });
-        stage.fact(What::MasterBegan { node: "master" });
-        let ask = StandBy {
-            framework: FrameworkInfo::new("user", "f"),
-            scheduler: pid("framework-1"),
-            wants: Default::default(),
-        };
-        let standing = Standing::StandsBy(StandingBy {
-            framework_id: framework(),
-            master: master(),
-        });
-        stage.told("framework-1", "master", &ask);
-        stage.replied::<StandBy>("master", "framework-1", &Ok(standing));
-        rest(&mut stage).is_broken("nobody leads f");
+        for is_told in [false, true] {
+            let mut stage = stage();
+            heard(&mut stage).fact(What::MasterEnded { node: "master" });
+            stage.fact(What::MasterBegan { node: "master" });
+            let ask = StandBy {
+                framework: FrameworkInfo::new("user", "f"),
+                scheduler: pid("framework-1"),
+                wants: Default::default(),
+            };
+            let (framework_id, master) = (framework(), master());
+            let subscribed = Subscribed {
+                framework_id: framework_id.clone(),
+                master: master.clone(),
+            };
+            let standing = Standing::StandsBy(StandingBy {
+                framework_id,
+                master,
+            });
+            stage.told("framework-1", "master", &ask);
+            if is_told {
+                stage.told("master", "framework-1", &YouLead { subscribed });
+            }
+            stage.replied::<StandBy>("master", "framework-1", &Ok(standing));
+            match is_told {
+                true => rest(&mut stage).is_clean(),
+                false => rest(&mut stage).is_broken("nobody leads f"),
+            }
+        }
     }
 
     #[test]
