@@ -108,18 +108,16 @@ impl Pending {
         self.agents.get(agent)?.entries.get(&serial)
     }
 
-    /// The one that a framework has named so, unless it is over.
+    /// The one that a framework has named so, over or not.
     pub fn find(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> Option<u64> {
-        let is_it = |entry: &Entry| !entry.over && entry.is(framework, id);
-        let of = self.agents.get(agent)?;
-        let mut found = of.entries.iter().filter(|(_, entry)| is_it(entry));
-        found.next().map(|(serial, _)| *serial)
+        let mut entries = self.agents.get(agent)?.entries.iter();
+        let found = entries.find(|(_, entry)| entry.is(framework, id));
+        found.map(|(serial, _)| *serial)
     }
 
     /// Whether a framework has named one so, over or not.
     pub fn knows(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> bool {
-        let of = self.agents.get(agent);
-        of.is_some_and(|of| of.entries.values().any(|entry| entry.is(framework, id)))
+        self.find(agent, framework, id).is_some()
     }
 
     /// The serials of an agent's that are not over, in their order.
@@ -195,17 +193,11 @@ impl Pending {
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.over, true))
     }
 
-    /// This is how it ended, which is told when the registry has forgotten it, unless another end is to be told then; whether there is
-    /// one of that name to be forgotten.
-    pub fn conclude(&mut self, agent: &AgentId, conclusion: Conclusion) -> bool {
-        let (framework, id) = (&conclusion.framework_id, &conclusion.status.operation_id);
-        let mut of = self.agents.get_mut(agent);
-        let mut entries = of.iter_mut().flat_map(|of| of.entries.values_mut());
-        let Some(entry) = entries.find(|entry| entry.is(framework, id)) else {
-            return false;
-        };
-        entry.conclusion.get_or_insert_with(|| Box::new(conclusion));
-        true
+    /// This is how it ended, which is told when the registry has forgotten it, unless another end is to be told then.
+    pub fn conclude(&mut self, agent: &AgentId, serial: u64, conclusion: Conclusion) {
+        if let Some(entry) = self.entry(agent, serial) {
+            entry.conclusion.get_or_insert_with(|| Box::new(conclusion));
+        }
     }
 
     /// The registry has it not, or no more; gives it if it was here.
@@ -299,10 +291,10 @@ mod tests {
         );
         assert_eq!(pending.find(&agent, &framework, &id), Some(1));
         assert!(pending.end(&agent, 1) && !pending.end(&agent, 1));
-        assert_eq!(pending.find(&agent, &framework, &id), None);
-        assert!(pending.knows(&agent, &framework, &id));
+        assert_eq!(pending.find(&agent, &framework, &id), Some(1));
         assert_eq!((pending.of_agent(&agent), pending.count), (vec![2], 2));
         assert!(pending.remove(&agent, 1).is_some() && pending.remove(&agent, 1).is_none());
+        assert!(!pending.knows(&agent, &framework, &id));
         pending.remove_agent(&agent);
         assert_eq!(pending.count, 0);
     }

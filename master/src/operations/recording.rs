@@ -191,7 +191,7 @@ impl Books {
                 framework_id,
                 status,
             };
-            self.pending.conclude(agent_id, conclusion);
+            self.pending.conclude(agent_id, serial, conclusion);
         }
     }
 
@@ -210,7 +210,7 @@ impl Books {
                 framework_id,
                 status,
             };
-            self.pending.conclude(agent_id, conclusion);
+            self.pending.conclude(agent_id, serial, conclusion);
         }
     }
 
@@ -259,15 +259,17 @@ impl Books {
             return true;
         }
         // Until the registry has forgotten it a next leader might tell another end of it.
-        let serial = self.pending.find(agent_id, framework, &status.operation_id);
-        if let Some(serial) = serial {
-            self.end(agent_id, serial, out);
-        }
+        let id = &status.operation_id;
+        let Some(serial) = self.pending.find(agent_id, framework, id) else {
+            return true;
+        };
+        self.end(agent_id, serial, out);
         let conclusion = Conclusion {
             framework_id: framework.clone(),
             status: status.clone(),
         };
-        !self.pending.conclude(agent_id, conclusion)
+        self.pending.conclude(agent_id, serial, conclusion);
+        false
     }
 
     /// An agent has all operations up to this one behind it.

@@ -29,6 +29,17 @@ fn far_behind(seed: u64) -> (Group, u64, u64) {
     (group, leader, follower)
 }
 
+/// The same when so many ticks have at most passed and the follower has more than so many bytes of it.
+fn under_way(seed: u64, bytes: u64, ticks: u64) -> (Group, u64, u64) {
+    let (mut group, leader, follower) = far_behind(seed);
+    group.start(follower);
+    group.weather.delay = 2;
+    group.until("a part of it", ticks, |group| {
+        sent(group, leader, follower).is_some_and(|sent| sent > bytes)
+    });
+    (group, leader, follower)
+}
+
 fn sent(group: &Group, leader: u64, follower: u64) -> Option<u64> {
     match group.status(leader).peers[&follower].state {
         PeerState::Snapshot { sent, .. } => Some(sent),
@@ -38,12 +49,7 @@ fn sent(group: &Group, leader: u64, follower: u64) -> Option<u64> {
 
 #[test]
 fn a_follower_far_behind_gets_a_snapshot_in_pieces() {
-    let (mut group, leader, follower) = far_behind(31);
-    group.start(follower);
-    group.weather.delay = 2;
-    group.until("a part of it", 60, |group| {
-        sent(group, leader, follower).is_some_and(|sent| sent > 100_000)
-    });
+    let (mut group, _, follower) = under_way(31, 100_000, 60);
     group.until("all of it", 400, |group| {
         group.status(follower).applied >= 100
     });
@@ -53,12 +59,7 @@ fn a_follower_far_behind_gets_a_snapshot_in_pieces() {
 
 #[test]
 fn a_lost_connection_in_the_middle_of_a_snapshot_costs_only_what_was_on_its_way() {
-    let (mut group, leader, follower) = far_behind(32);
-    group.start(follower);
-    group.weather.delay = 2;
-    group.until("half of it", 400, |group| {
-        sent(group, leader, follower).is_some_and(|sent| sent > 500_000)
-    });
+    let (mut group, leader, follower) = under_way(32, 500_000, 400);
     let before = sent(&group, leader, follower).unwrap();
     group.isolate(&[follower]);
     group.ticks(8);
@@ -77,12 +78,7 @@ fn a_lost_connection_in_the_middle_of_a_snapshot_costs_only_what_was_on_its_way(
 /// Found by a rehearsal of a group (seed 263): a leader that had no way to the follower took its next turn at once, and never another.
 #[test]
 fn a_follower_that_cannot_be_reached_is_sent_to_once_a_tick() {
-    let (mut group, leader, follower) = far_behind(45);
-    group.start(follower);
-    group.weather.delay = 2;
-    group.until("a part of it", 60, |group| {
-        sent(group, leader, follower).is_some_and(|sent| sent > 100_000)
-    });
+    let (mut group, leader, _) = under_way(45, 100_000, 60);
     let replica = group.replica(leader);
     for _ in 0..3 {
         replica.tick();
@@ -99,12 +95,7 @@ fn a_follower_that_cannot_be_reached_is_sent_to_once_a_tick() {
 
 #[test]
 fn a_snapshot_that_stands_still_is_given_up_and_goes_on_where_it_was() {
-    let (mut group, leader, follower) = far_behind(33);
-    group.start(follower);
-    group.weather.delay = 2;
-    group.until("half of it", 400, |group| {
-        sent(group, leader, follower).is_some_and(|sent| sent > 500_000)
-    });
+    let (mut group, leader, follower) = under_way(33, 500_000, 400);
     // Longer than the transfer's patience: raft is told that it failed, and does not wait for ever.
     group.isolate(&[follower]);
     group.ticks(group.settings.transfer_ticks_max + 10);
@@ -127,12 +118,7 @@ fn a_snapshot_that_stands_still_is_given_up_and_goes_on_where_it_was() {
 #[test]
 fn a_new_leader_goes_on_with_the_same_snapshot_or_sends_its_own() {
     for seed in 34..44 {
-        let (mut group, leader, follower) = far_behind(seed);
-        group.start(follower);
-        group.weather.delay = 2;
-        group.until("half of it", 400, |group| {
-            sent(group, leader, follower).is_some_and(|sent| sent > 300_000)
-        });
+        let (mut group, leader, _) = under_way(seed, 300_000, 400);
         group.fall(leader);
         group.ticks(100);
         group.settle();
