@@ -10,7 +10,7 @@
 //!
 //! What is not owed, because it cannot be or nobody wants it:
 //!
-//! - all that an agent's process had when it ended in good order, for then it forgets everything;
+//! - all that an agent's process had when it ended in good order, for then it forgets everything, or when it crashed on its way there;
 //! - what it had of frameworks without `checkpoint` when it ended in whatever way. Of the others its next process has all that this one has
 //!   confirmed, for that was on the disk before, be it that the machine went too;
 //! - updates of tasks that the master has disowned, and of frameworks that are over, as the agent has been told;
@@ -30,6 +30,7 @@ use super::census::Frameworks;
 use super::{RECOVERY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
+use crate::scenario::FaultKind;
 
 /// The longest wait before an agent sends an update again.
 const RESEND_MAX: Duration = Duration::from_secs(600);
@@ -85,6 +86,8 @@ pub struct Updates {
     outliving: BTreeSet<FrameworkId>,
     disowned: BTreeSet<Key>,
     over: BTreeSet<FrameworkId>,
+    /// Nodes that a fault has asked to end in good order, and that have not ended yet.
+    leaving: BTreeSet<String>,
     recovery: Option<Duration>,
     judgements: u64,
 }
@@ -298,10 +301,19 @@ impl Checker for Updates {
                     self.confirmed(uuid, one, event.at)?;
                 }
             }
+            What::FaultBegan(fault) => {
+                if let FaultKind::Restart { node } = &fault.kind {
+                    self.leaving.insert(node.clone());
+                }
+            }
+            What::NodeStarted { node, .. } => {
+                self.leaving.remove(node);
+            }
             What::NodeEnded { node, crashed } => {
+                let remembers = crashed && !self.leaving.contains(node);
                 let outliving = std::mem::take(&mut self.outliving);
                 self.forgive(|key, owed| {
-                    owed.agent == node && !(crashed && outliving.contains(&key.0))
+                    owed.agent == node && !(remembers && outliving.contains(&key.0))
                 });
                 self.outliving = outliving;
             }
@@ -341,7 +353,9 @@ impl Checker for Updates {
 mod tests {
     use super::super::stage::{Stage, agent, container, framework, seconds, status, task};
     use super::*;
+    use crate::scenario::Fault;
     use protocol::FrameworkInfo;
+    use runtime::Role;
 
     fn stage() -> Stage<Updates> {
         let mut stage = Stage::new(Updates::default(), "cpus:4");
@@ -436,6 +450,38 @@ mod tests {
             stage
         };
         after(true).wait(LONG).is_broken("has not reached");
+        // Asked to end, it has begun to forget when it crashes; asked before it began, it has not.
+        let restart = Fault {
+            at: seconds(0),
+            lasts: seconds(9),
+            kind: FaultKind::Restart {
+                node: "agent-1".to_owned(),
+            },
+        };
+        let asked = |begun| {
+            let mut stage = stage();
+            stage
+                .told("master", "agent-1", &run)
+                .fact(What::FaultBegan(&restart));
+            if begun {
+                stage.fact(What::NodeStarted {
+                    node: "agent-1",
+                    role: Role::Agent,
+                });
+            }
+            stage.stored(&running).fact(What::NodeEnded {
+                node: "agent-1",
+                crashed: true,
+            });
+            stage
+        };
+        let other = status("t2", TaskState::Running, Some(2));
+        asked(false)
+            .stored(&other)
+            .acknowledges(&other)
+            .wait(LONG)
+            .is_clean();
+        asked(true).wait(LONG).is_broken("has not reached");
         let other = status("t2", TaskState::Running, Some(2));
         after(false)
             .stored(&other)
