@@ -269,8 +269,8 @@ pub(super) struct Frameworks {
     nodes: Nodes,
     open: Open<Subscribe>,
     newest: BTreeMap<FrameworkId, Subscription>,
-    /// The node of the master that has last welcomed each, whether or not it acts still.
-    followed: BTreeMap<FrameworkId, String>,
+    /// The node of the master that has last welcomed each, whether or not it acts still, and that of the scheduler it has welcomed.
+    followed: BTreeMap<FrameworkId, (String, String)>,
     /// Whose scheduler a node is, whichever master said so.
     speaks: BTreeMap<String, FrameworkId>,
     /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
@@ -378,7 +378,8 @@ impl Frameworks {
             since,
         };
         self.newest.insert(id.clone(), subscription);
-        self.followed.insert(id.clone(), spoken.from.to_owned());
+        let (master, node) = (spoken.from.to_owned(), spoken.to.to_owned());
+        self.followed.insert(id.clone(), (master, node));
         self.speaks.insert(spoken.to.to_owned(), id.clone());
         id
     }
@@ -404,12 +405,13 @@ impl Frameworks {
         self.newest.get(id)
     }
 
-    /// The framework whose scheduler hears this; `None` if another master was the last to welcome it: its driver drops the words of one that was
-    /// deposed, also while it looks for the next.
+    /// The framework whose scheduler hears this; `None` if another master was the last to welcome it (its driver drops the words of one that was
+    /// deposed, also while it looks for the next), or if another scheduler was welcomed last: what was under way to this one is no news of its framework's.
     pub fn hearing(&self, spoken: &Spoken<'_>) -> Option<&FrameworkId> {
         let framework = self.of_node(spoken.to)?;
         let followed = self.followed.get(framework);
-        let follows = followed.is_none_or(|master| master == spoken.from);
+        let follows =
+            followed.is_none_or(|(master, node)| master == spoken.from && node == spoken.to);
         follows.then_some(framework)
     }
 

@@ -23,7 +23,7 @@
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
 //! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers; `records`: what masters have their
-//! registries record, and read there. `reigns` shows those
+//! registries record, and read there; `words`: what a status says beside its state. `reigns` shows those
 //! that judge a master's own order one master at a time.
 //!
 //! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
@@ -57,6 +57,7 @@ mod standbys;
 mod states;
 mod subscriptions;
 mod updates;
+mod words;
 
 pub use allocations::Allocations;
 pub use corrections::Corrections;

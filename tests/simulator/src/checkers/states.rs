@@ -26,12 +26,12 @@ use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::StatusChanged;
 use protocol::message::task::TaskUpdated;
 use protocol::{
-    AgentId, ContainerId, FrameworkId, Reason, Source, StatusUpdate, TaskId, TaskState, TaskStatus,
-    Uuid,
+    AgentId, ContainerId, FrameworkId, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid,
 };
 
 use super::broken;
 use super::census::Frameworks;
+use super::words::{is_an_answer, is_ignorance, is_of_the_next};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, What};
 use crate::scenario::FaultKind;
@@ -193,33 +193,6 @@ impl States {
     }
 }
 
-/// Whether a master says only that it does not know the task, or knows of its agent alone that it cannot be reached.
-fn is_ignorance(status: &TaskStatus) -> bool {
-    use TaskState::{Dropped, Gone, Lost, Unknown, Unreachable};
-    let own = status.source == Source::Master && status.uuid.is_none();
-    own && matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable)
-}
-
-/// Whether a master says how the task is in its books, which are its agent's, since it was asked.
-fn is_an_answer(status: &TaskStatus) -> bool {
-    status.source == Source::Master && status.reason == Some(Reason::Reconciliation)
-}
-
-/// Whether an agent says this of a task that an earlier process of it has left.
-fn is_of_the_next(status: &TaskStatus) -> bool {
-    use Reason::{
-        AgentRestarted, ContainerPreempted, ExecutorReregistrationTimeout, ExecutorTerminated,
-    };
-    let reasons = [
-        AgentRestarted,
-        ContainerPreempted,
-        ExecutorReregistrationTimeout,
-        ExecutorTerminated,
-    ];
-    let reason = status.reason.filter(|reason| reasons.contains(reason));
-    status.source == Source::Agent && reason.is_some()
-}
-
 impl Checker for States {
     fn name(&self) -> &'static str {
         NAME
@@ -303,6 +276,7 @@ mod tests {
     use super::super::stage::{Stage, agent, container, status};
     use super::*;
     use crate::scenario::Fault;
+    use protocol::{FrameworkInfo, Reason, Source};
     use runtime::Timestamp;
 
     fn stage() -> Stage<States> {
@@ -349,6 +323,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_to_a_scheduler_when_another_leads_is_not_heard_by_its_framework() {
+        let killed = status("t", TaskState::Killed, Some(1));
+        let gone = StatusChanged {
+            status: status("t", TaskState::GoneByOperator, None),
+        };
+        let late = StatusChanged { status: killed };
+        for (hears, clean) in [("framework-1", true), ("standby-1", false)] {
+            let mut stage = stage();
+            stage.subscribe("standby-1", FrameworkInfo::new("user", "f"));
+            stage.told("master", "standby-1", &gone);
+            stage.told("master", hears, &late);
+            match clean {
+                true => stage.is_clean(),
+                false => stage.is_broken("TASK_KILLED"),
+            }
+        }
+    }
+
+    #[test]
     fn what_was_called_gone_by_a_master_may_have_been_dropped_and_nothing_else() {
         let mut gone = status("t", TaskState::Gone, None);
         gone.source = Source::Master;
@@ -361,6 +354,22 @@ mod tests {
                 false => stage.is_broken("had ended as TASK_GONE"),
             }
         }
+    }
+
+    #[test]
+    fn a_master_that_is_asked_may_know_of_the_agent_alone_that_it_is_gone() {
+        let finished = status("t", TaskState::Finished, Some(2));
+        let mut gone = status("t", TaskState::GoneByOperator, None);
+        gone.source = Source::Master;
+        let asked = TaskStatus {
+            reason: Some(Reason::Reconciliation),
+            ..gone.clone()
+        };
+        stage().changed(&finished).changed(&asked).is_clean();
+        stage()
+            .changed(&finished)
+            .changed(&gone)
+            .is_broken("TASK_GONE_BY_OPERATOR");
     }
 
     #[test]

@@ -1,0 +1,31 @@
+//! Words: what a status says beside its state, by who says it and why.
+
+use protocol::{Reason, Source, TaskState, TaskStatus};
+
+/// Whether a master says only that it does not know the task, or knows of its agent alone that it cannot be reached or is gone.
+pub(super) fn is_ignorance(status: &TaskStatus) -> bool {
+    use TaskState::{Dropped, Gone, GoneByOperator, Lost, Unknown, Unreachable};
+    let own = status.source == Source::Master && status.uuid.is_none();
+    let knows_no_end = matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable);
+    own && (knows_no_end || status.state == GoneByOperator && is_an_answer(status))
+}
+
+/// Whether a master says how the task is in its books, which are its agent's, since it was asked.
+pub(super) fn is_an_answer(status: &TaskStatus) -> bool {
+    status.source == Source::Master && status.reason == Some(Reason::Reconciliation)
+}
+
+/// Whether an agent says this of a task that an earlier process of it has left.
+pub(super) fn is_of_the_next(status: &TaskStatus) -> bool {
+    use Reason::{
+        AgentRestarted, ContainerPreempted, ExecutorReregistrationTimeout, ExecutorTerminated,
+    };
+    let reasons = [
+        AgentRestarted,
+        ContainerPreempted,
+        ExecutorReregistrationTimeout,
+        ExecutorTerminated,
+    ];
+    let reason = status.reason.filter(|reason| reasons.contains(reason));
+    status.source == Source::Agent && reason.is_some()
+}
