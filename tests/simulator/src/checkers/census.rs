@@ -249,6 +249,12 @@ fn registered<'a>(
     }))
 }
 
+/// Whether an agent is told that it will never be admitted as it is.
+pub(super) fn is_refused_for_ever(spoken: &Spoken<'_>) -> bool {
+    let answer = registered(spoken).filter(|_| spoken.reply);
+    matches!(answer, Some(Err(RegistrationRefused::Never { .. })))
+}
+
 /// A framework's newest subscription.
 pub(super) struct Subscription {
     /// The node of its scheduler.

@@ -14,7 +14,7 @@
 //! - what it had of frameworks without `checkpoint` when it ended in whatever way. Of the others its next process has all that this one has
 //!   confirmed, for that was on the disk before, be it that the machine went too;
 //! - updates of tasks that the master has disowned, and of frameworks that are over, as the agent has been told;
-//! - what an agent had when a master told it to stop, for it was marked gone, and so have been its tasks to their frameworks;
+//! - what an agent had when a master told it to stop, or refused it for ever, for it was marked gone, and so have been its tasks to their frameworks;
 //! - late updates: after their task's end, or of a container whose process has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,7 +26,7 @@ use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRe
 use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
 
-use super::census::Frameworks;
+use super::census::{Frameworks, is_refused_for_ever};
 use super::{RECOVERY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
@@ -247,7 +247,9 @@ impl Updates {
     }
 
     fn heard(&mut self, spoken: &Spoken<'_>) {
-        if let Some(update) = spoken.is::<ExecutorUpdated>() {
+        if is_refused_for_ever(spoken) {
+            self.forgive(|_, owed| owed.agent == spoken.to);
+        } else if let Some(update) = spoken.is::<ExecutorUpdated>() {
             self.updated(update);
         } else if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
             let container = self.containers.entry(subscribe.container_id.clone());
@@ -355,6 +357,7 @@ mod tests {
     use super::*;
     use crate::scenario::Fault;
     use protocol::FrameworkInfo;
+    use protocol::message::registration::{RegisterAgent, RegistrationRefused};
     use runtime::Role;
 
     fn stage() -> Stage<Updates> {
@@ -548,6 +551,27 @@ mod tests {
             stage.stored(&other).acknowledges(&other).stored(&running);
             let reason = "it is marked gone".to_owned();
             stage.said("master", told, &ShutDownAgent { reason });
+            stage.wait(LONG);
+            match is_owed {
+                true => stage.is_broken("has not reached"),
+                false => stage.is_clean(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_agent_had_that_is_refused_for_ever_is_not_owed() {
+        let running = status("t", TaskState::Running, Some(1));
+        for (never, is_owed) in [(false, true), (true, false)] {
+            let mut stage = stage();
+            let other = status("other", TaskState::Running, Some(2));
+            stage.stored(&other).acknowledges(&other).stored(&running);
+            let reason = "it is marked gone".to_owned();
+            let refused = match never {
+                true => RegistrationRefused::Never { reason },
+                false => RegistrationRefused::NotNow { reason },
+            };
+            stage.replied::<RegisterAgent>("master", "agent-1", &Err(refused));
             stage.wait(LONG);
             match is_owed {
                 true => stage.is_broken("has not reached"),
