@@ -87,7 +87,8 @@ impl Checker for Standbys {
                     .said(&spoken)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::MasterEnded { node } => drop(self.appointed.remove(node)),
+            // The one before had its own; what it has decided may leave it when it acts no more.
+            What::MasterBegan { node } => drop(self.appointed.remove(node)),
             _ => {}
         }
         Ok(())
@@ -154,6 +155,8 @@ mod tests {
         };
         let mut ended = stage();
         ended.fact(What::MasterEnded { node: "master" });
+        ended.told("master", "standby-1", &lead).is_clean();
+        ended.fact(What::MasterBegan { node: "master" });
         ended.told("master", "standby-1", &lead);
         ended.is_broken("has appointed nobody");
     }
