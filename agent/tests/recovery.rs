@@ -164,6 +164,24 @@ fn an_agent_that_is_stopped_leaves_only_if_nothing_waits_for_it() {
     });
 }
 
+/// Found by a rehearsal of a group (seed 3372): what it began while its slow disk forgot was left behind, and nobody knew of it.
+#[test]
+fn an_agent_that_leaves_begins_nothing_more() {
+    world(Cast::default(), |world| async move {
+        world.advance(1).await;
+        world.node.slow_blocking(Duration::from_secs(2));
+        world.agent.go_away();
+        world.settle().await;
+        world.master.run(vec![custom("late")]);
+        world.settle().await;
+        assert!(!world.master.heard.lock().unwrap().left, "it leaves still");
+        world.advance(10).await;
+        assert_eq!(world.agent.ended().await, AgentEnd::Left);
+        assert!(world.master.heard.lock().unwrap().left);
+        assert_eq!(world.stage.launched.lock().unwrap().len(), 0);
+    });
+}
+
 /// SPEC 5.3: a framework that is away hears at some time how its tasks have ended.
 #[test]
 fn an_agent_that_is_stopped_comes_back_for_ends_that_nobody_has_acknowledged() {

@@ -156,6 +156,12 @@ impl Handler<Registered> for Containerizer {
 impl Handler<RunTasks> for Containerizer {
     type Result = ();
     fn handle(&mut self, RunTasks { framework, tasks }: RunTasks, ctx: &mut Context<Self>) {
+        if self.is_leaving() {
+            // Its master calls them gone when it hears that the agent has left.
+            let count = tasks.len();
+            tracing::info!(tasks = count, "nothing is run on an agent that leaves");
+            return;
+        }
         // Nothing is launched on an agent that is being drained: it is so no more.
         self.draining = None;
         self.run(&framework, tasks, ctx);

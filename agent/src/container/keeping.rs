@@ -30,6 +30,8 @@ pub(super) struct Keeping {
     waiting: Vec<Promise<()>>,
     /// Set once the agent goes and leaves them behind.
     departing: bool,
+    /// Set once it leaves for good, and they end with it.
+    leaving: bool,
 }
 
 /// New containers and tasks are in the ledger, or cannot be.
@@ -83,6 +85,11 @@ impl Containerizer {
     /// Whether it lets executors live on although it hears nothing of them any more.
     pub(super) fn is_departing(&self) -> bool {
         self.keeping.departing
+    }
+
+    /// Whether the agent leaves for good: what it began now nobody would end.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.keeping.leaving
     }
 
     fn keep(&self, entries: Vec<Entry>, then: Option<Then>) {
@@ -243,6 +250,7 @@ impl Containerizer {
 
     /// Nothing outlives the agent: it will not come back as itself.
     pub(super) fn keep_nothing(&mut self) {
+        self.keeping.leaving = true;
         self.launcher.keep_nothing();
         if let Some(ledger) = &self.keeping.ledger {
             let _ = ledger.tell(crate::ledger::ForgetEverything); // It ends with the agent.
