@@ -12,6 +12,11 @@ pub trait Checker: Send {
     /// Looks at one event.
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation>;
 
+    /// Whether something is open that more time may close, or show to be broken: the recovery goes on for its sake, to its end at most.
+    fn is_waiting(&mut self, _at: Duration) -> bool {
+        false
+    }
+
     /// Looks at the end of the run, after the recovery phase.
     fn finish(&mut self, _at: Duration) -> Result<(), Violation> {
         Ok(())

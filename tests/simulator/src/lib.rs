@@ -51,6 +51,6 @@ mod world;
 pub use bug::{Bug, Forged, Meddling};
 pub use checker::{Checker, Violation};
 pub use event::{Event, Spoken, What};
-pub use run::{RECOVERY, RECOVERY_CALM, Run, run};
+pub use run::{RECOVERY, RECOVERY_CALM, RECOVERY_LEAST, Run, run};
 pub use scenario::{Fault, FaultKind, Profile, Scenario, Wiring};
 pub use tally::Tally;

@@ -25,6 +25,12 @@ use crate::world::World;
 /// How long the cluster has, after the last fault, to be as it should: longer than every patience and every period of
 /// masters, agents and drivers (the longest is the drivers' reconciliation, 15 minutes).
 pub const RECOVERY: Duration = Duration::from_secs(20 * 60);
+/// It ends after this time if no checker waits for anything: longer than everybody may take to be back.
+pub const RECOVERY_LEAST: Duration = Duration::from_secs(6 * 60);
+/// So often the checkers are asked then.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// One seed in so many has all of its recovery, for what goes wrong late.
+const WHOLE_RECOVERY_EVERY: u64 = 8;
 /// The same where there was no fault.
 pub const RECOVERY_CALM: Duration = Duration::from_secs(60);
 
@@ -73,11 +79,18 @@ pub fn run(scenario: &Scenario, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug
         let course = async {
             ground.clock.sleep(scenario.duration).await;
             ground.watch.fact(What::FaultsOver);
-            let recovery = match faults.is_empty() {
+            let least = match faults.is_empty() {
                 true => RECOVERY_CALM,
-                false => RECOVERY,
+                false => RECOVERY_LEAST,
             };
-            ground.clock.sleep(recovery).await;
+            ground.clock.sleep(least).await;
+            let whole = scenario.seed.is_multiple_of(WHOLE_RECOVERY_EVERY);
+            let mut left = RECOVERY.saturating_sub(least);
+            while !faults.is_empty() && !left.is_zero() && (whole || ground.watch.is_waiting()) {
+                let some = LOOK_EVERY.min(left);
+                ground.clock.sleep(some).await;
+                left -= some;
+            }
             world.last_look().await;
         };
         let (course, violated) = (

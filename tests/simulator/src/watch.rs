@@ -335,6 +335,14 @@ impl Watch {
         }
     }
 
+    /// Whether a checker waits for something that the recovery may bring still.
+    pub fn is_waiting(&self) -> bool {
+        let at = self.now();
+        let mut state = self.state();
+        let mut checkers = state.checkers.iter_mut();
+        checkers.any(|checker| checker.is_waiting(at))
+    }
+
     /// The run is over: the checkers judge for the last time, unless one has already fired.
     pub fn seal(&self) -> Seal {
         let at = self.now();

@@ -9,7 +9,9 @@ use std::time::Duration;
 use master::registry::RegistryOperation;
 use simulator::linear::{RegistryAnswer, RegistryRequest};
 use simulator::load::reads_from_leases;
-use simulator::{Checker, Event, Profile, Run, Scenario, Violation, What, Wiring, run};
+use simulator::{
+    Checker, Event, Profile, RECOVERY, RECOVERY_LEAST, Run, Scenario, Violation, What, Wiring, run,
+};
 
 fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
     Scenario {
@@ -39,6 +41,49 @@ fn the_same_scenario_gives_the_same_run_and_another_seed_another() {
             assert_ne!(one.hash, other.hash);
         }
     }
+}
+
+/// Waits until a time for something.
+struct Waits(Duration);
+
+impl Checker for Waits {
+    fn name(&self) -> &'static str {
+        "waits"
+    }
+
+    fn see(&mut self, _: &Event<'_>) -> Result<(), Violation> {
+        Ok(())
+    }
+
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        at < self.0
+    }
+
+    fn judgements(&self) -> u64 {
+        1
+    }
+}
+
+#[test]
+fn a_recovery_ends_when_nothing_is_waited_for_and_one_in_eight_goes_on_to_its_end() {
+    let fault = "5secs+1secs crash agent-1";
+    let lasts = |seed, waits| {
+        let scenario = Scenario {
+            agents: 1,
+            frameworks: 1,
+            duration: Duration::from_secs(10),
+            faults: Some(vec![fault.parse().unwrap()]),
+            ..scenario(seed, Profile::None, Wiring::Memory)
+        };
+        let waits = Waits(Duration::from_secs(waits));
+        let run = run(&scenario, vec![Box::new(waits)], None);
+        run.tally.virtual_time - scenario.duration
+    };
+    assert_eq!(lasts(1, 0), RECOVERY_LEAST);
+    let asked_for = lasts(1, 600);
+    assert!(asked_for >= Duration::from_secs(590) && asked_for < RECOVERY);
+    assert_eq!(lasts(1, 9_999), RECOVERY);
+    assert_eq!(lasts(8, 0), RECOVERY);
 }
 
 #[test]

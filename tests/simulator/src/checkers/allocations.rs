@@ -576,6 +576,10 @@ impl Checker for Allocations {
         }
     }
 
+    fn is_waiting(&mut self, _: Duration) -> bool {
+        self.returned.lost().is_err()
+    }
+
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
         self.judgements += self.returned.judgements();
         self.returned.lost().or_else(|what| broken(NAME, at, what))

@@ -21,7 +21,7 @@ use protocol::message::task::{ShutDownFramework, TaskUpdated};
 use protocol::{ContainerId, FrameworkId, Reason, TaskId, TaskState, TaskStatus};
 use runtime::Role;
 
-use super::broken;
+use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 
@@ -209,6 +209,11 @@ impl Checker for Executors {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let mut owed = self.owed.values();
+        owed.any(|owed| owed.died + UNDER_WAY < at)
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {

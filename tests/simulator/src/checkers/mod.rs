@@ -113,6 +113,9 @@ pub fn all() -> Vec<Box<dyn Checker>> {
     ]
 }
 
+/// What is under way for no longer than this is nothing to wait for: there is always something.
+const UNDER_WAY: Duration = Duration::from_secs(10);
+
 /// A broken invariant, in these words.
 fn broken<T>(checker: &'static str, at: Duration, what: String) -> Result<T, Violation> {
     Err(Violation { checker, at, what })

@@ -234,6 +234,11 @@ impl Checker for Offers {
         Ok(())
     }
 
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let mut open = self.open.values();
+        open.any(|open| open.heard && open.made + ANSWER_PATIENCE / 2 < at)
+    }
+
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
         let Some(recovery) = self.recovery else {
             return Ok(());

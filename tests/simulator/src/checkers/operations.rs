@@ -18,9 +18,9 @@ use protocol::message::registration::{RegisterAgent, ReregisterAgent};
 use protocol::message::scheduler::OperationChanged;
 use protocol::{AgentId, AgentResources, OperationId, OperationState};
 
-use super::broken;
 use super::records::{Answered, Questions};
 use super::recovery::{CALM, RECOVERY};
+use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::linear::{RegistryAnswer, RegistryRequest};
@@ -189,6 +189,13 @@ impl Checker for Operations {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let mut open = self.open.iter();
+        open.any(|((agent, _), (_, since))| {
+            !self.unreachable.contains(agent) && *since + UNDER_WAY < at
+        })
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {

@@ -22,8 +22,8 @@ use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, TaskId, TaskState};
 use runtime::Role;
 
-use super::broken;
 use super::census::{Frameworks, Nodes, Subscription};
+use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::world::STANDBY;
@@ -237,6 +237,13 @@ impl Checker for Recovery {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let judgements = self.judgements;
+        let lacks = self.recovery.and_then(|over| self.lacking(over, at));
+        self.judgements = judgements; // Nothing was judged.
+        lacks.is_some() || self.sent.values().any(|sent| *sent + UNDER_WAY < at)
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {

@@ -95,6 +95,10 @@ impl<C: Checker + Default> Checker for Reigns<C> {
             .try_for_each(|checker| checker.see(event))
     }
 
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        self.of.values_mut().any(|checker| checker.is_waiting(at))
+    }
+
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
         self.of
             .values_mut()

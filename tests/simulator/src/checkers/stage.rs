@@ -442,7 +442,14 @@ impl<C: Checker> Stage<C> {
     /// Something was found, in words that contain these.
     pub fn is_broken(&mut self, words: &str) {
         let at = self.at;
-        let verdict = self.verdict.clone().and_then(|()| self.checker.finish(at));
+        let verdict = self.verdict.clone().and_then(|()| {
+            let waited = self.checker.is_waiting(at);
+            let judged = self.checker.finish(at);
+            // What is wrong from the beginning needs no waiting for.
+            let found = judged.is_ok() || waited || at.is_zero();
+            assert!(found, "the recovery would not wait: {judged:?}");
+            judged
+        });
         let violation = verdict.expect_err("it has found nothing");
         assert!(violation.what.contains(words), "{violation}");
     }

@@ -29,9 +29,9 @@ use protocol::{
     AgentId, ContainerId, FrameworkId, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid,
 };
 
-use super::broken;
 use super::census::Frameworks;
 use super::words::{is_an_answer, is_ignorance, is_of_the_next};
+use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, What};
 use crate::scenario::FaultKind;
@@ -173,6 +173,15 @@ impl States {
         ended.is_some_and(|ended| *ended >= since)
     }
 
+    /// Since when the container of a task that is said to run is known to have no process, if it has none.
+    fn without_process(&self, live: &Live) -> Option<Duration> {
+        let running = live.state == TaskState::Running;
+        let container = live.container.as_ref().filter(|_| running)?;
+        let ended = self.process_ends.get(container).copied();
+        let has_none = !self.processes.contains(container);
+        has_none.then_some(ended.unwrap_or(live.heard))
+    }
+
     /// Whether its agent may not know this end any more: its disk had refused it when the process ended that told of it.
     fn may_be_unknown(&self, end: &EndOf) -> bool {
         let mut unkept = self.unkept.values();
@@ -242,23 +251,27 @@ impl Checker for States {
         Ok(())
     }
 
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let mut without = self
+            .live
+            .values()
+            .filter_map(|live| self.without_process(live));
+        without.any(|since| since + UNDER_WAY < at)
+    }
+
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
         let recovery = self.recovery.unwrap_or(at);
+        let runs = |live: &&Live| live.state == TaskState::Running && live.container.is_some();
+        self.judgements += self.live.values().filter(runs).count() as u64;
         for ((framework, task), live) in &self.live {
-            let Some(container) = &live.container else {
+            let since = self.without_process(live);
+            let (Some(since), Some(container)) = (since, &live.container) else {
                 continue;
             };
-            if live.state != TaskState::Running {
-                continue;
-            }
-            self.judgements += 1;
-            let ended = self.process_ends.get(container).copied();
-            let since = ended.unwrap_or(live.heard).max(recovery);
-            if !self.processes.contains(container) && since + NEWS <= at {
+            if since.max(recovery) + NEWS <= at {
                 let what = format!(
-                    "task {task} of {framework} runs, as its scheduler last heard at {:?}, but its container {container} has no process{}",
+                    "task {task} of {framework} runs, as its scheduler last heard at {:?}, but its container {container} has no process since {since:?} at the latest",
                     live.heard,
-                    ended.map_or(String::new(), |end| format!(" since {end:?}"))
                 );
                 return broken(NAME, at, what);
             }

@@ -27,7 +27,7 @@ use protocol::message::task::{RunTasks, ShutDownFramework};
 use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
 
 use super::census::{Frameworks, is_refused_for_ever};
-use super::{RECOVERY, broken};
+use super::{RECOVERY, UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
 use crate::event::{Event, Spoken, What};
 use crate::scenario::FaultKind;
@@ -323,6 +323,13 @@ impl Checker for Updates {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_waiting(&mut self, at: Duration) -> bool {
+        let mut unconfirmed = self.unconfirmed.values();
+        let mut owed = self.owed.values().flatten();
+        unconfirmed.any(|one| one.since + UNDER_WAY < at)
+            || owed.any(|owed| owed.stored + UNDER_WAY < at)
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {

@@ -2,7 +2,7 @@
 //!
 //! Told what is left of an agent at each offer of it. Remembers the least that was left since [`SETTLED`] after the last fault. Offers are
 //! of all that is free, so the least is nothing, unless a master keeps for ever what nobody holds. It says nothing about agents that
-//! were hardly offered, nor about what is reserved or revocable.
+//! were hardly offered, nor about what is reserved or revocable, nor where the recovery is over before that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
