@@ -9,7 +9,7 @@
 //! there alone; one that begins anew, with no id, tells no statuses of its former life, and may have done what it had been told last. An agent that was
 //! told to do something without a name cannot be followed, and is looked at no more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::message::operation::{ApplyOperation, OperationUpdated, ResourcesReported};
 use protocol::message::registration::{RegisterAgent, ReregisterAgent};
@@ -38,6 +38,8 @@ struct Estate {
     version: Uuid,
     /// What it has heard, and has not said how it went.
     under_way: Vec<Heard>,
+    /// What it has said that it has done: what a deposed master says of that again is nothing new.
+    done: BTreeSet<(FrameworkId, OperationId)>,
     /// Whether it has ended since it told last: what it had not done then, it never will.
     ended: bool,
     /// Whether it was told something that cannot be followed.
@@ -57,6 +59,7 @@ impl Estate {
             total: told.total.clone(),
             version: told.version,
             under_way: Vec::new(),
+            done: BTreeSet::new(),
             ended: false,
             lost_sight: false,
         }
@@ -64,6 +67,7 @@ impl Estate {
 
     fn hear(&mut self, apply: &ApplyOperation) {
         match &apply.feedback {
+            Some(key) if self.done.contains(key) => {}
             Some(key) => {
                 // What it did not do the first time it is told again.
                 self.under_way.retain(|heard| heard.key != *key);
@@ -95,6 +99,7 @@ impl Estate {
             return Ok(true);
         }
         let id = &status.operation_id;
+        self.done.insert(heard.key);
         if heard.stale {
             return Err(format!(
                 "operation {id} was done, though it was meant for what the agent had before"
@@ -364,6 +369,26 @@ mod tests {
                 false => stage.is_broken("it must have"),
             }
         }
+    }
+
+    /// Found by a rehearsal of a group (seed 5607): a deposed master said it once more, and the agent told its status again when it registered.
+    #[test]
+    fn what_was_done_is_not_done_again_because_it_is_said_again() {
+        let mut stage = stage();
+        stage.told("master", "agent-1", &reserve(1));
+        says(&mut stage, OperationState::Finished);
+        tells(&mut stage, 2, after(), Vec::new());
+        stage.told("master-2", "agent-1", &reserve(1));
+        tells(
+            &mut stage,
+            3,
+            after(),
+            vec![update(OperationState::Finished)],
+        );
+        stage.is_clean();
+        let twice = resources("cpus:2") + &reserved() + &reserved();
+        tells(&mut stage, 4, twice, Vec::new());
+        stage.is_broken("it must have");
     }
 
     #[test]
