@@ -1,7 +1,10 @@
 //! Reconcile: what a framework is told when it asks how its tasks are (SPEC 2.2 RECONCILE).
 //!
 //! Pure. The table of `unknown_state` is the whole policy for tasks that nobody knows; known ones are told as they were
-//! told last. Answers bear no uuid, no data and no labels. It never asks an agent.
+//! told last. Answers bear no uuid, no data and no labels. Whoever asks how all are that it has may be told in parts, so
+//! that none of them is long. It never asks an agent.
+
+use std::sync::Arc;
 
 use protocol::message::scheduler::ReconcileTasks;
 use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
@@ -12,27 +15,64 @@ use crate::books::Books;
 use crate::effects::Effects;
 use crate::tasks::Task;
 
+/// Where the next part of an answer begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Next(TaskId);
+
 impl Books {
     /// A framework asks how these tasks are, or with none named, how all are that have not ended.
     pub fn reconcile(&mut self, call: ReconcileTasks, now: Timestamp, out: &mut Effects) {
-        self.counters.count("master/messages_reconcile_tasks");
         let id = &call.framework_id;
-        let answers: Vec<TaskStatus> = if call.tasks.is_empty() {
-            let of = self.tasks.of_framework(id);
-            of.into_iter()
-                .flat_map(|of| of.active().chain(of.unreachable()))
-                .filter(|task| !task.told.is_terminal())
-                .filter_map(|task| self.answer(id, task, now))
-                .collect()
-        } else {
-            let asked = call.tasks.iter();
-            asked
-                .filter_map(|(task, agent)| self.how_is(id, task, agent.as_ref(), now))
-                .collect()
-        };
+        if call.tasks.is_empty() {
+            self.reconcile_all(id, None, usize::MAX, now, out);
+            return;
+        }
+        self.counters.count("master/messages_reconcile_tasks");
+        let asked = call.tasks.iter();
+        let answers: Vec<TaskStatus> = asked
+            .filter_map(|(task, agent)| self.how_is(id, task, agent.as_ref(), now))
+            .collect();
         for status in answers {
             self.tell_status(id, status, out);
         }
+    }
+
+    /// A framework asks how all its tasks are that have not ended: the first part of the answer, or the one that begins there. Of those that are active it looks at
+    /// `most`, in the order of their ids; what changes between two parts its framework is told anyway. Those whose agents cannot be reached are few, and
+    /// in the first. Gives where the next part begins, if there is one.
+    pub fn reconcile_all(
+        &mut self,
+        id: &FrameworkId,
+        from: Option<&Next>,
+        most: usize,
+        now: Timestamp,
+        out: &mut Effects,
+    ) -> Option<Next> {
+        if from.is_none() {
+            self.counters.count("master/messages_reconcile_tasks");
+        }
+        let of = self.tasks.of_framework(id)?;
+        let mut active = of.active_after(from.map(|Next(last)| last)).peekable();
+        let (mut answers, mut last) = (Vec::new(), None);
+        let is_told = |task: &&Arc<Task>| !task.told.is_terminal();
+        for task in active.by_ref().take(most) {
+            last = Some(&task.id);
+            answers.extend(
+                Some(task)
+                    .filter(is_told)
+                    .and_then(|task| self.answer(id, task, now)),
+            );
+        }
+        let next = last.filter(|_| active.peek().is_some()).cloned();
+        drop(active);
+        if from.is_none() {
+            let unreachable = of.unreachable().filter(is_told);
+            answers.extend(unreachable.filter_map(|task| self.answer(id, task, now)));
+        }
+        for status in answers {
+            self.tell_status(id, status, out);
+        }
+        next.map(Next)
     }
 
     /// How one task is; `None` while an agent that may know has not come back yet, or has still to tell of its end.

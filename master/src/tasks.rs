@@ -96,6 +96,11 @@ impl OfFramework {
         self.active.values()
     }
 
+    /// Of these, those with ids after this one, in the order of their ids.
+    pub fn active_after(&self, id: Option<&TaskId>) -> impl Iterator<Item = &Arc<Task>> {
+        self.active.after(id)
+    }
+
     /// Of these, those that have not ended.
     pub fn running(&self) -> impl Iterator<Item = &Arc<Task>> {
         // Where none has, none is looked at.

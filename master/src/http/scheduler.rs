@@ -17,20 +17,23 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use axum::{Extension, Router};
 use protocol::FrameworkId;
-use protocol::message::scheduler::UpdateFramework;
+use protocol::message::scheduler::{ReconcileTasks, UpdateFramework};
 use runtime::prelude::*;
 use v1::convert::scheduler::{Said, said};
 use v1::media;
 use v1::schema::scheduler::Call;
 
 use self::desk::{Desk, Line};
-use self::subscriber::{Become, Begin, Subscriber, Written};
+use self::subscriber::{Become, Begin, Room, Subscriber, Written};
 use super::PATIENCE;
-use crate::master::{HttpCall, HttpUpdate, Master, TakeSnapshot};
+use crate::master::{HttpCall, HttpReconcile, HttpUpdate, Master, TakeSnapshot};
 use crate::office::Front;
 
 /// How long a subscription may take: the master may have to reach its registry first.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a request waits until half of what its framework's stream may hold back is read.
+const ROOM_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What the page works with.
 #[derive(Clone)]
@@ -58,7 +61,7 @@ async fn page(
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked = Asked::<Call>::read(&hall.node, request).await?;
-    let said = said(&asked.call).map_err(Refusal::bad)?;
+    let (asked, said) = meant(&hall.node, asked).await?;
     // It may have been deposed while the call was read.
     let master = front.master().ok_or_else(decide::nobody_leads)?;
     match said {
@@ -77,6 +80,7 @@ async fn page(
             let id = decide::framework_of(&asked.call)?;
             let line = hall.line(&master, &id).await?;
             decide::may_call(&line, &asked.subject, asked.stream_id())?;
+            decide::bounded(&said)?;
             let weighs =
                 asked.is_large || matches!(said, Said::Reconcile(_) | Said::ReconcileOperations(_));
             // Its words may weigh as much as what is made of them.
@@ -84,6 +88,17 @@ async fn page(
             hall.say(line, id, said, weighs).await
         }
     }
+}
+
+/// What the call says. A large one is dwelt upon beside the thread that serves all pages and streams.
+async fn meant(node: &Node, asked: Asked<Call>) -> Result<(Asked<Call>, Said), Refusal> {
+    let is_large = asked.is_large;
+    let mean = move || (said(&asked.call), asked);
+    let (said, asked) = match is_large {
+        false => mean(),
+        true => node.blocking(mean).await.map_err(Refusal::not_now)?,
+    };
+    Ok((asked, said.map_err(Refusal::bad)?))
 }
 
 impl Hall {
@@ -138,6 +153,24 @@ impl Hall {
                 let _ = subscriber.tell(becomes);
                 Ok(StatusCode::OK.into_response())
             }
+            Said::Reconcile(ReconcileTasks { tasks, .. }) if tasks.is_empty() => {
+                let mut from = None;
+                loop {
+                    let part = HttpReconcile {
+                        scheduler: scheduler.clone(),
+                        framework_id: id.clone(),
+                        from,
+                        most: decide::ASKED_MAX,
+                    };
+                    from = dealt_with(&master, &subscriber, part)
+                        .await
+                        .map_err(Refusal::not_now)?;
+                    if from.is_none() {
+                        return Ok(StatusCode::ACCEPTED.into_response());
+                    }
+                    has_room(&subscriber).await?;
+                }
+            }
             said => {
                 if matches!(said, Said::TearDown(_)) {
                     self.desk.leaves(&id, &line.stream_id);
@@ -155,6 +188,9 @@ impl Hall {
                             Err(AskError::Late { .. }) if parts.peek().is_none() => {}
                             dealt => dealt.map_err(Refusal::not_now)?,
                         }
+                        if parts.peek().is_some() {
+                            has_room(&subscriber).await?;
+                        }
                     }
                 } else {
                     master.tell(call(said)).map_err(Refusal::not_now)?;
@@ -167,15 +203,29 @@ impl Hall {
 
 /// Says what is large, or has an answer for each task, and waits until it is dealt with and the answers stand in the stream: so it waits in its request, of which
 /// there are few, and not in mailboxes that would have room for thousands.
-async fn dealt_with(
+async fn dealt_with<M>(
     master: &Handle<Master>,
     subscriber: &Handle<Subscriber>,
-    call: HttpCall,
-) -> Result<(), AskError> {
-    master.ask(call, PATIENCE).await?;
+    call: M,
+) -> Result<M::Result, AskError>
+where
+    M: Message + Send + 'static,
+    M::Result: Send,
+    Master: Handler<M>,
+{
+    let dealt = master.ask(call, PATIENCE).await?;
     // One that has ended, or writes for longer, keeps nobody.
     let _ = subscriber.ask(Written, PATIENCE).await;
-    Ok(())
+    Ok(dealt)
+}
+
+/// Waits until the stream has room for more answers: the request waits, and the reader is not cut off for what it has asked for.
+async fn has_room(subscriber: &Handle<Subscriber>) -> Result<(), Refusal> {
+    match subscriber.ask(Room, ROOM_PATIENCE).await {
+        Err(AskError::Late { .. }) => Err(decide::too_slow()),
+        // To one that has ended the master tells nothing more.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::Master;
 use crate::dealings::Dealing;
 use crate::effects::Effect;
 use crate::permission::Asker;
+use crate::reconcile::Next;
 
 /// What a framework's scheduler says.
 #[derive(Debug)]
@@ -29,6 +30,23 @@ pub(crate) struct HttpCall {
 
 impl Message for HttpCall {
     type Result = ();
+}
+
+/// How are all tasks of a framework that have not ended? Told in parts: answered with where the next one begins, if there is one.
+#[derive(Debug)]
+pub(crate) struct HttpReconcile {
+    /// The actor that hears in its scheduler's stead.
+    pub scheduler: Pid,
+    /// Whose tasks.
+    pub framework_id: FrameworkId,
+    /// Where this part begins; `None` is the first.
+    pub from: Option<Next>,
+    /// How many tasks are looked at.
+    pub most: usize,
+}
+
+impl Message for HttpReconcile {
+    type Result = Option<Next>;
 }
 
 /// The framework is something else from now on; answered when that is recorded.
@@ -71,10 +89,7 @@ impl Handler<HttpCall> for Master {
             said,
         } = call;
         if !self.speaks_for(&scheduler, &id) {
-            tracing::debug!(framework = %id, %scheduler, "a call of a scheduler that was replaced is dropped");
-            return self.change(ctx, |books, _, _| {
-                books.counters.count("master/dropped_messages");
-            });
+            return self.drop_call(&scheduler, &id, ctx);
         }
         let dealing = dealing(&said);
         self.change(ctx, |books, now, out| {
@@ -108,6 +123,29 @@ impl Handler<HttpCall> for Master {
                 Said::Subscribe(..) | Said::UpdateFramework(..) => {}
             }
         });
+    }
+}
+
+impl Handler<HttpReconcile> for Master {
+    type Result = MessageResult<HttpReconcile>;
+
+    fn handle(&mut self, ask: HttpReconcile, ctx: &mut Context<Self>) -> Self::Result {
+        let HttpReconcile {
+            scheduler,
+            framework_id: id,
+            from,
+            most,
+        } = ask;
+        if !self.speaks_for(&scheduler, &id) {
+            self.drop_call(&scheduler, &id, ctx);
+            return MessageResult(None);
+        }
+        MessageResult(self.change(ctx, |books, now, out| {
+            if from.is_none() {
+                books.frameworks.dealt(&id, Dealing::Reconcile, 1);
+            }
+            books.reconcile_all(&id, from.as_ref(), most, now, out)
+        }))
     }
 }
 
@@ -164,6 +202,14 @@ impl Handler<HttpUpdate> for Master {
 }
 
 impl Master {
+    /// Somebody else speaks for the framework by now.
+    fn drop_call(&mut self, scheduler: &Pid, id: &FrameworkId, ctx: &mut Context<Self>) {
+        tracing::debug!(framework = %id, %scheduler, "a call of a scheduler that was replaced is dropped");
+        self.change(ctx, |books, _, _| {
+            books.counters.count("master/dropped_messages");
+        });
+    }
+
     fn speaks_for(&self, scheduler: &Pid, id: &FrameworkId) -> bool {
         self.books.frameworks.scheduler(id) == Some(scheduler)
     }

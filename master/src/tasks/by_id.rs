@@ -4,6 +4,7 @@
 //! elsewhere in memory. What it gives and in which order is what a [`BTreeMap`] by id gives.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use protocol::TaskId;
 
@@ -80,6 +81,14 @@ impl<V> ById<V> {
         self.0.values()
     }
 
+    /// The values of the ids after this one, in the order of their ids; all of them after none.
+    pub fn after(&self, id: Option<&TaskId>) -> impl Iterator<Item = &V> {
+        let from = id.map_or(Bound::Unbounded, |id| Bound::Excluded(Key::of(id)));
+        self.0
+            .range((from, Bound::Unbounded))
+            .map(|(_, value)| value)
+    }
+
     /// All, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &V)> {
         self.0.iter().map(|(key, value)| (&key.id, value))
@@ -110,6 +119,11 @@ mod tests {
             }
             prop_assert!(ours.iter().eq(plain.iter()));
             prop_assert!(ours.keys().eq(plain.keys()) && ours.values().eq(plain.values()));
+            prop_assert!(ours.after(None).eq(plain.values()));
+            for id in plain.keys() {
+                let rest = (Bound::Excluded(id), Bound::Unbounded);
+                prop_assert!(ours.after(Some(id)).eq(plain.range::<TaskId, _>(rest).map(|(_, at)| at)));
+            }
         }
     }
 }

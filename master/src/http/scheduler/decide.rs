@@ -4,8 +4,11 @@
 
 use ::http::api::Refusal;
 use authority::Subject;
-use protocol::message::scheduler::{ReconcileOperations, ReconcileTasks, SubscriptionRefused};
-use protocol::{FrameworkId, FrameworkInfo};
+use protocol::message::scheduler::{
+    AcceptInverseOffers, DeclineInverseOffers, DeclineOffers, ReconcileOperations, ReconcileTasks,
+    SubscriptionRefused,
+};
+use protocol::{FrameworkId, FrameworkInfo, Operation};
 use resources::Invalid;
 use v1::convert::scheduler::Said;
 use v1::media;
@@ -15,11 +18,50 @@ use super::desk::{Line, SUBSCRIBERS_MAX};
 use crate::books::Books;
 use crate::master::NotUpdated;
 
-/// So many tasks or operations are asked about at once: a master that looks for a million of them, and makes as many answers, hears nobody for seconds. Metrics count each
-/// part as a call.
-const ASKED_MAX: usize = 10_000;
+/// So many tasks or operations are asked about at once, and so many offers declined: a master that looks for a million of them, and makes as many answers, hears nobody for
+/// seconds. Metrics count each part as a call.
+pub(super) const ASKED_MAX: usize = 10_000;
+/// The most offers that one ACCEPT may name: they are of one agent, or it is void, so it cannot be parted.
+const OFFERS_MAX: usize = 10_000;
+/// The most tasks, and operations that have a name, in one ACCEPT: where it is void each is answered, and all answers of one turn must find room with their subscriber, which has
+/// some for 65,536.
+const TASKS_MAX: usize = 50_000;
 
-/// What is said, in parts where it asks about many.
+/// Refuses what the master would be too long about, and nothing can be parted of.
+pub(super) fn bounded(said: &Said) -> Result<(), Refusal> {
+    let Said::Accept(accepted) = said else {
+        return Ok(());
+    };
+    let most = |field: &str, found: usize, most: usize| match found > most {
+        true => {
+            let expected = format!("at most {most} in one call");
+            let found = format!("a list of {found}");
+            Err(Refusal::bad(Invalid::new(field, found, expected)))
+        }
+        false => Ok(()),
+    };
+    let answers = |operation: &Operation| match operation {
+        Operation::Convert { .. } => 1,
+        launch => launch.tasks().len(),
+    };
+    let operations = &accepted.offers.operations;
+    let refused = accepted.tasks.len() + accepted.operations.len();
+    let asked = operations.iter().map(answers).sum::<usize>() + refused;
+    most(
+        "accept.offer_ids",
+        accepted.offers.offer_ids.len(),
+        OFFERS_MAX,
+    )?;
+    // Some may be empty.
+    most("accept.operations", operations.len(), TASKS_MAX)?;
+    most(
+        "the tasks and operations of accept.operations",
+        asked,
+        TASKS_MAX,
+    )
+}
+
+/// What is said, in parts where it asks about many, or declines many.
 pub(super) fn parts(said: Said) -> Box<dyn Iterator<Item = Said> + Send> {
     match said {
         Said::Reconcile(ReconcileTasks {
@@ -42,6 +84,47 @@ pub(super) fn parts(said: Said) -> Box<dyn Iterator<Item = Said> + Send> {
                 operations,
             })
         })),
+        // Each of them stands for itself.
+        Said::Decline(DeclineOffers {
+            framework_id,
+            offer_ids,
+            filters,
+        }) if offer_ids.len() > ASKED_MAX => Box::new(chunks(offer_ids).map(move |offer_ids| {
+            let framework_id = framework_id.clone();
+            Said::Decline(DeclineOffers {
+                framework_id,
+                offer_ids,
+                filters,
+            })
+        })),
+        Said::AcceptInverse(AcceptInverseOffers {
+            framework_id,
+            inverse_offer_ids,
+            filters,
+        }) if inverse_offer_ids.len() > ASKED_MAX => {
+            Box::new(chunks(inverse_offer_ids).map(move |inverse_offer_ids| {
+                let framework_id = framework_id.clone();
+                Said::AcceptInverse(AcceptInverseOffers {
+                    framework_id,
+                    inverse_offer_ids,
+                    filters,
+                })
+            }))
+        }
+        Said::DeclineInverse(DeclineInverseOffers {
+            framework_id,
+            inverse_offer_ids,
+            filters,
+        }) if inverse_offer_ids.len() > ASKED_MAX => {
+            Box::new(chunks(inverse_offer_ids).map(move |inverse_offer_ids| {
+                let framework_id = framework_id.clone();
+                Said::DeclineInverse(DeclineInverseOffers {
+                    framework_id,
+                    inverse_offer_ids,
+                    filters,
+                })
+            }))
+        }
         said => Box::new(std::iter::once(said)),
     }
 }
@@ -57,6 +140,13 @@ fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
 /// Nobody acts here any more.
 pub(super) fn nobody_leads() -> Refusal {
     Refusal::not_now("no master leads just now; try again")
+}
+
+/// What it asked about would be too much to hold back.
+pub(super) fn too_slow() -> Refusal {
+    Refusal::not_now(
+        "only some of what was asked about is answered, and the answers wait to be read in the framework's stream: read them, and try again",
+    )
 }
 
 /// There are too many.
@@ -176,6 +266,10 @@ pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use protocol::message::scheduler::AcceptOffers;
+    use protocol::{Filters, OfferId};
+    use v1::convert::scheduler::Accepted;
+
     use super::*;
 
     fn status(refused: Result<(), Refusal>) -> u16 {
@@ -248,6 +342,82 @@ mod tests {
             operations: (0..=ASKED_MAX).map(operation).collect(),
         });
         assert_eq!(parts(said).count(), 2);
+    }
+
+    #[test]
+    fn who_declines_many_declines_in_parts_and_who_takes_too_much_at_once_is_refused() {
+        let framework_id = FrameworkId::new("f").unwrap();
+        let filters = Filters::default();
+        let ids = |many: usize| -> Vec<OfferId> {
+            let id = |number: usize| OfferId::new(format!("o{number}")).unwrap();
+            (0..many).map(id).collect()
+        };
+        let many = 2 * ASKED_MAX + 1;
+        for said in [
+            Said::Decline(DeclineOffers {
+                framework_id: framework_id.clone(),
+                offer_ids: ids(many),
+                filters,
+            }),
+            Said::AcceptInverse(AcceptInverseOffers {
+                framework_id: framework_id.clone(),
+                inverse_offer_ids: ids(many),
+                filters,
+            }),
+            Said::DeclineInverse(DeclineInverseOffers {
+                framework_id: framework_id.clone(),
+                inverse_offer_ids: ids(many),
+                filters,
+            }),
+        ] {
+            let mut all = Vec::new();
+            let mut lengths = Vec::new();
+            for part in parts(said) {
+                let part = match part {
+                    Said::Decline(part) => part.offer_ids,
+                    Said::AcceptInverse(part) => part.inverse_offer_ids,
+                    Said::DeclineInverse(part) => part.inverse_offer_ids,
+                    other => panic!("{other:?}"),
+                };
+                lengths.push(part.len());
+                all.extend(part);
+            }
+            assert_eq!(lengths, [ASKED_MAX, ASKED_MAX, 1]);
+            assert_eq!(all, ids(many));
+        }
+        let destroy = Operation::Convert {
+            id: None,
+            conversion: resources::Conversion::Destroy {
+                volumes: Default::default(),
+            },
+        };
+        let accept = |offers: usize, operations: usize| {
+            bounded(&Said::Accept(Accepted {
+                offers: AcceptOffers {
+                    framework_id: framework_id.clone(),
+                    offer_ids: ids(offers),
+                    operations: vec![destroy.clone(); operations],
+                    filters,
+                },
+                tasks: vec![(
+                    "t".parse().unwrap(),
+                    resources::Invalid::new("name", "", "one"),
+                )],
+                operations: Vec::new(),
+            }))
+        };
+        assert_eq!(accept(OFFERS_MAX, TASKS_MAX - 1), Ok(()));
+        let refused = accept(OFFERS_MAX + 1, 0).unwrap_err();
+        assert_eq!(refused.status.as_u16(), 400);
+        assert_eq!(
+            refused.problem,
+            "accept.offer_ids is `a list of 10001`: expected at most 10000 in one call"
+        );
+        let refused = accept(1, TASKS_MAX).unwrap_err();
+        assert!(
+            refused.problem.contains("expected at most 50000"),
+            "{refused}"
+        );
     }
 
     /// SPEC 2.1: 503 for a while, an ERROR for ever.

@@ -31,6 +31,8 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How much one stream may hold back: what a framework of many tasks is told when it asks how all of them are, may well be more than its reader takes at once. What all
 /// hold back together has its own bound.
 const BYTES_MAX: usize = 64 << 20;
+/// While more than so much waits to be read, who asks about many tasks is told of no more: the answers to one part of what it asks take far less than what is left.
+const ROOM: usize = BYTES_MAX / 2;
 /// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
 const HELD_MAX: usize = 10_000;
 
@@ -59,6 +61,13 @@ impl Message for Become {
 pub(super) struct Written;
 
 impl Message for Written {
+    type Result = ();
+}
+
+/// Answered when the stream has room for the answers to one more part of a question, or has ended.
+pub(super) struct Room;
+
+impl Message for Room {
     type Result = ();
 }
 
@@ -342,6 +351,23 @@ impl Handler<Become> for Subscriber {
 impl Handler<Written> for Subscriber {
     type Result = ();
     fn handle(&mut self, _: Written, _: &mut Context<Self>) {}
+}
+
+impl Handler<Room> for Subscriber {
+    type Result = Reply<()>;
+
+    fn handle(&mut self, _: Room, ctx: &mut Context<Self>) -> Self::Result {
+        let (promise, reply) = promise();
+        match &self.phase {
+            Phase::Open { events, .. } => {
+                let drained = events.drained(ROOM);
+                ctx.then(drained, |_, (), _| promise.answer(()));
+            }
+            // Nothing was asked on it yet.
+            Phase::Subscribing(_) => promise.answer(()),
+        }
+        reply
+    }
 }
 
 impl Handler<Exited> for Subscriber {

@@ -1,6 +1,7 @@
 //! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
 
 mod dealings;
+mod many;
 mod offers;
 
 use std::time::Duration;

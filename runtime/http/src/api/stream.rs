@@ -181,6 +181,8 @@ struct State {
     writers: Vec<Waker>,
     /// Who is to be called when all leave too much unread.
     lookers: Vec<Waker>,
+    /// Who is to be called when no more bytes than these wait to be read.
+    drains: Vec<(usize, Waker)>,
 }
 
 impl State {
@@ -188,6 +190,14 @@ impl State {
         self.ended = true;
         self.reader.take().into_iter().for_each(Waker::wake);
         self.writers.drain(..).for_each(Waker::wake);
+        self.drains.drain(..).for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Something was read.
+    fn drained(&mut self) {
+        let bytes = self.queue.bytes();
+        let reached = self.drains.extract_if(.., |(most, _)| bytes <= *most);
+        reached.for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -360,6 +370,23 @@ impl Events {
         self.shared.change(|state| state.ended || state.unread)
     }
 
+    /// Completes when no more than so many bytes wait to be read, or the stream has ended: whoever has much to write waits so for its reader.
+    pub fn drained(&self, most: usize) -> impl Future<Output = ()> + Send + 'static {
+        let shared = self.shared.clone();
+        std::future::poll_fn(move |cx| {
+            shared.change(|state| {
+                if state.ended || state.unread || state.queue.bytes() <= most {
+                    return Poll::Ready(());
+                }
+                let own =
+                    |(bytes, waker): &(usize, Waker)| *bytes == most && waker.will_wake(cx.waker());
+                state.drains.retain(|drain| !own(drain));
+                state.drains.push((most, cx.waker().clone()));
+                Poll::Pending
+            })
+        })
+    }
+
     /// Completes when the stream has ended, whoever ended it.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
@@ -389,7 +416,10 @@ impl Stream for Reader {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let piece = self.0.change(|state| match state.queue.pop() {
-            Some(piece) => Poll::Ready(Some(piece)),
+            Some(piece) => {
+                state.drained();
+                Poll::Ready(Some(piece))
+            }
             None if state.ended => Poll::Ready(None),
             None => {
                 state.reader = Some(cx.waker().clone());

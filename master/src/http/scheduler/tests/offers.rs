@@ -7,7 +7,7 @@ use protocol::digest::DigestKey;
 use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
-use protocol::message::registration::RegisterAgent;
+use protocol::message::registration::{Held, RegisterAgent};
 use protocol::message::task::RunTasks;
 use protocol::operation::OperationUpdate;
 use protocol::wants::{Constraint, Predicate, Selector};
@@ -64,6 +64,11 @@ impl Registered {
 
 impl Stage {
     pub(super) async fn agent(&self) -> Registered {
+        self.agent_with(Held::default()).await
+    }
+
+    /// The agent comes, with all this.
+    pub(super) async fn agent_with(&self, held: Held) -> Registered {
         let heard = Arc::default();
         let machine = Machine(Arc::clone(&heard));
         let machine = self.hall.node.spawn("agent", machine).unwrap();
@@ -79,7 +84,7 @@ impl Stage {
             },
             pid: machine.pid(),
             version: "1".into(),
-            held: Default::default(),
+            held,
             digest_key: DigestKey::new([7; 16]),
             oversubscribed: Resources::default(),
             resources: Some(AgentResources {

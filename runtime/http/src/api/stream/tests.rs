@@ -79,6 +79,35 @@ fn who_does_not_read_is_found_too_slow_and_is_left_with_the_reason_alone() {
     });
 }
 
+/// W4: whoever has more to write than may wait writes it in parts.
+#[test]
+fn a_writer_may_wait_until_enough_is_read_or_nobody_reads_any_more() {
+    stage(async {
+        let (_, streams) = streams();
+        let (events, response) = streams.open(json(), Bounds::default());
+        let mut body = response.into_body().into_data_stream();
+        let mut drained = Box::pin(events.drained(21));
+        assert_eq!(drained.as_mut().now_or_never(), Some(()), "nothing waits");
+        for _ in 0..3 {
+            events.write(&Event::heartbeat()).unwrap();
+        }
+        let (mut one, mut none) = (Box::pin(events.drained(23)), Box::pin(events.drained(0)));
+        let woken = futures_util::task::noop_waker();
+        let mut cx = Context::from_waker(&woken);
+        for (left, one_is, none_is) in [(2, false, false), (1, true, false), (0, true, true)] {
+            let piece = body.next().await.unwrap().unwrap();
+            assert_eq!(piece.len(), 23);
+            let waits = events.shared.change(|state| state.drains.len());
+            let are = [&mut one, &mut none].map(|future| future.as_mut().poll(&mut cx).is_ready());
+            assert_eq!(are, [one_is, none_is], "{left} are left, {waits} wait");
+        }
+        events.write(&Event::heartbeat()).unwrap();
+        let waits = events.drained(0);
+        let gone = async { drop(body) };
+        futures_util::future::join(waits, gone).await;
+    });
+}
+
 /// W4: what one may hold back is much where many do.
 #[test]
 fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_let_be() {
