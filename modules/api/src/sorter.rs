@@ -144,6 +144,12 @@ pub enum Change {
         /// How much less.
         amount: Quantities,
     },
+    /// A client that has just joined is nobody: it stands for what is reserved for its role and idle, never takes part, and holds less by what is
+    /// given of that, as [`Room::reserved_less`] says (W24). Told only where reservations are charged.
+    Idle {
+        /// Which.
+        client: Client,
+    },
 }
 
 /// What is free on one agent, in one pool.
@@ -176,6 +182,19 @@ impl Room {
         self.free = Quantities::new();
         self.reserved.retain(|(owner, _)| !role.is_within(owner));
         portion
+    }
+
+    /// What less is reserved here than was before, by the role that it is reserved for.
+    pub fn reserved_less(&self, before: &[(Role, Quantities)]) -> Vec<(Role, Quantities)> {
+        let less = before.iter().map(|(owner, amount)| {
+            let left = self.reserved.iter().find(|(own, _)| own == owner);
+            let less = match left {
+                Some((_, left)) => amount.saturating_sub(left),
+                None => amount.clone(),
+            };
+            (owner.clone(), less)
+        });
+        less.filter(|(_, less)| !less.is_empty()).collect()
     }
 
     /// Whether nothing is left for anybody.
@@ -247,7 +266,7 @@ pub struct Advice {
     pub client: Client,
 }
 
-remote! { Slate = "sorter/slate" v3 -> Result<Vec<Advice>, Fault> }
+remote! { Slate = "sorter/slate" v4 -> Result<Vec<Advice>, Fault> }
 
 /// The allocator's hold on its sorter.
 #[derive(Clone, Debug)]
@@ -311,7 +330,15 @@ mod tests {
         assert_eq!(room.portion(&Role::STAR), quantities("cpus:1"));
         assert_eq!(room.take(&role("a")), quantities("cpus:3;mem:8"));
         assert_eq!(room.portion(&role("a/b")), quantities("mem:4"));
+        let before = room.reserved.clone();
         assert_eq!(room.take(&role("c")), quantities("cpus:4"));
+        let less = [(role("c"), quantities("cpus:4"))];
+        assert_eq!(room.reserved_less(&before), less);
+        assert_eq!(room.reserved_less(&room.reserved), []);
+        let mut more = room.reserved.clone();
+        more[0].1 += &quantities("cpus:1;mem:2");
+        let less = [(role("a/b"), quantities("cpus:1;mem:2"))];
+        assert_eq!(room.reserved_less(&more), less);
         assert!(!room.is_empty());
         room.take(&role("a/b"));
         assert!(room.is_empty());

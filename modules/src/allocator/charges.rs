@@ -72,6 +72,15 @@ impl Charges {
         unused
     }
 
+    /// The sorter has advised to give so much of what is reserved for this role, and believes that it is idle no more.
+    pub fn presume(&mut self, role: &Role, less: &Quantities) {
+        let told = self.by_role.get_mut(role);
+        if let Some(told) = told.and_then(|charge| charge.told.as_mut()) {
+            *told = told.saturating_sub(less);
+            self.changed.insert(role.clone());
+        }
+    }
+
     /// The sorter knows nothing any more.
     pub fn forget_told(&mut self) {
         self.by_role.values_mut().for_each(|one| one.told = None);
@@ -91,6 +100,7 @@ impl Charge {
                 role,
                 framework,
             });
+            changes.push(Change::Idle { client });
         }
         let before = self.told.replace(self.idle.clone()).unwrap_or_default();
         let (more, less) = (
@@ -140,6 +150,7 @@ mod tests {
             changes[..],
             [
                 Change::Joined { client: 7, .. },
+                Change::Idle { client: 7 },
                 Change::Held { client: 7, .. }
             ]
         ));
@@ -155,7 +166,22 @@ mod tests {
         assert_eq!(told(&mut charges), (vec![], vec![]));
         charges.forget_told();
         let (changes, _) = told(&mut charges);
-        assert_eq!(changes.len(), 2, "joined, and idle are 1: {changes:?}");
+        assert_eq!(changes.len(), 3, "joined, and idle are 1: {changes:?}");
+        charges.change(&role, &cpus(2), &none, || 8);
+        assert_eq!(told(&mut charges).0.len(), 1, "idle are 3");
+        // It advised to give 2 of them, of which 1 was given, and corrects itself of that one.
+        charges.presume(&role, &cpus(2));
+        charges.change(&role, &none, &cpus(1), || 8);
+        let amount = cpus(1);
+        let held = Change::Held {
+            pool,
+            client,
+            amount,
+        };
+        assert_eq!(told(&mut charges), (vec![held], vec![]));
+        charges.presume(&role, &cpus(1));
+        charges.change(&role, &none, &cpus(1), || 8);
+        assert_eq!(told(&mut charges), (vec![], vec![]), "it was right");
         charges.change(&role, &none, &cpus(1), || 8);
         let (left, unused) = told(&mut charges);
         assert_eq!((left, unused), (vec![Change::Left { client }], vec![7]));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use module_api::sorter::{Change, Client, Pool, Shape};
+use module_api::sorter::{Change, Client, Pool, Room, Shape};
 use protocol::FrameworkId;
 use resources::{Allocation, Quantities, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -352,6 +352,15 @@ impl Clients {
         let (members, unused) = (&mut self.members, &mut self.unused);
         self.charges
             .change(role, more, less, || number(members, unused));
+    }
+
+    /// The sorter has advised to give what less is reserved in this room than was before, and believes that it is idle no more.
+    pub fn presume_given(&mut self, pool: Pool, before: &[(Role, Quantities)], room: &Room) {
+        if pool == Pool::Regular {
+            for (role, less) in room.reserved_less(before) {
+                self.charges.presume(&role, &less);
+            }
+        }
     }
 
     /// What is charged to roles for what is reserved and idle, each with its number among the clients.

@@ -38,6 +38,8 @@ pub struct TreeSorter<O: Order> {
     /// The shapes of those who have one.
     shapes: BTreeMap<Client, Shape>,
     budgets: Budgets,
+    /// Who stands for what is reserved for a role and idle, where that is charged.
+    idle: BTreeMap<Role, Client>,
     /// Names that count for no share (SPEC 4.1).
     excluded: Vec<Name>,
 }
@@ -65,6 +67,7 @@ impl<O: Order> TreeSorter<O> {
             roles: FxHashMap::default(),
             shapes: BTreeMap::new(),
             budgets: Budgets::default(),
+            idle: BTreeMap::new(),
             excluded,
         }
     }
@@ -98,6 +101,7 @@ impl<O: Order> TreeSorter<O> {
             owners: owners(&slate.rooms),
         };
         let mut advice = Vec::with_capacity(slate.rooms.len());
+        let charged = slate.stage.pool() == Pool::Regular && !self.idle.is_empty();
         let tree = match slate.stage.pool() {
             Pool::Regular => &mut self.regular,
             Pool::Revocable => &mut self.revocable,
@@ -111,10 +115,16 @@ impl<O: Order> TreeSorter<O> {
                     break;
                 };
                 let shape = self.shapes.get(&client);
+                let reserved = charged.then(|| room.reserved.clone());
                 let given = self
                     .budgets
                     .take(slate.stage, *place, role, shape, &mut room);
                 tree.hold(client, &given);
+                for (owner, less) in reserved.iter().flat_map(|own| room.reserved_less(own)) {
+                    if let Some(idle) = self.idle.get(&owner) {
+                        tree.free(*idle, &less);
+                    }
+                }
                 served.extend(shape.map(|_| client));
                 advice.push(Advice {
                     room: number,
@@ -132,6 +142,7 @@ impl<O: Order> TreeSorter<O> {
         self.roles.clear();
         self.shapes.clear();
         self.budgets = Budgets::default();
+        self.idle.clear();
     }
 
     fn apply(&mut self, change: Change) {
@@ -173,6 +184,7 @@ impl<O: Order> TreeSorter<O> {
                 }
                 self.roles.remove(&client);
                 self.shapes.remove(&client);
+                self.idle.retain(|_, idle| *idle != client);
             }
             Change::Shaped { client, shape } => {
                 if shape.is_open() || !self.roles.contains_key(&client) {
@@ -196,6 +208,11 @@ impl<O: Order> TreeSorter<O> {
                 client,
                 amount,
             } => self.tree(pool).free(client, &amount),
+            Change::Idle { client } => {
+                if let Some((role, _)) = self.roles.get(&client) {
+                    self.idle.insert(role.clone(), client);
+                }
+            }
         }
     }
 
@@ -443,6 +460,40 @@ mod tests {
             clients(&sorter.advise(slate(0, changes, rooms)).unwrap()),
             [(0, 0), (0, 1)]
         );
+    }
+
+    /// W24: what was reserved and idle is in use from then on, and counts once, in the same slate as well.
+    #[test]
+    fn what_is_given_of_an_idle_reservation_counts_once() {
+        for (idle, expected) in [(true, [(0, 0), (1, 0)]), (false, [(0, 0), (1, 1)])] {
+            let (pool, mut changes) = (Pool::Regular, [joined(0, "a"), joined(1, "b")].concat());
+            let stands_for = Change::Joined {
+                client: 2,
+                role: Role::new("a").unwrap(),
+                framework: FrameworkId::new("idle").unwrap(),
+            };
+            changes.push(stands_for);
+            changes.extend(idle.then_some(Change::Idle { client: 2 }));
+            changes.extend(
+                [(2, "cpus:4"), (1, "cpus:5")].map(|(client, text)| Change::Held {
+                    pool,
+                    client,
+                    amount: quantities(text),
+                }),
+            );
+            let total = quantities("cpus:20");
+            changes.push(Change::Total { pool, total });
+            let reserved = Room {
+                free: Quantities::new(),
+                reserved: vec![(Role::new("a").unwrap(), quantities("cpus:4"))],
+            };
+            let mut sorter = Drf::default();
+            let rooms = vec![reserved, room("cpus:2")];
+            let advice = sorter.advise(slate(0, changes, rooms)).unwrap();
+            assert_eq!(clients(&advice), expected, "is {idle}");
+            let left = sorter.tree(pool).held_by(2);
+            assert_eq!(left.is_empty(), idle, "{left}");
+        }
     }
 
     #[test]

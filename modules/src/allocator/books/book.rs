@@ -157,8 +157,11 @@ impl Books {
             let departed = self.clients.departed(advice.client);
             let departed = departed.ok_or(Refusal::NoClient)?;
             // The sorter does not know yet that nobody has it.
+            let reserved = self.charging.as_ref().map(|_| room.reserved.clone());
             self.quotas
                 .presume(stage, &departed.role, departed.shape(), room);
+            self.clients
+                .presume_given(pool, &reserved.unwrap_or_default(), room);
             return Err(Refusal::Left);
         };
         let taker = Taker::of(advice.client, member, stage);
@@ -167,10 +170,13 @@ impl Books {
         let shape_believed = member.shape_believed();
         let sets_believed =
             shape_believed.map_or(&asked.sets_min[..], |shape| shape.sets(&asked.sets_min));
+        let reserved = self.charging.as_ref().map(|_| room.reserved.clone());
         let presumed = self
             .quotas
             .presume(stage, &taker.role, shape_believed, room);
         let worth_it = is_allocatable(&presumed, sets_believed);
+        self.clients
+            .presume_given(pool, &reserved.unwrap_or_default(), room);
         self.clients.presume(pool, taker.client, &presumed);
         if !believed_active {
             return Err(Refusal::Inactive);

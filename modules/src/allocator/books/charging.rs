@@ -2,8 +2,7 @@
 //! whoever reserves much and uses little would have it free of charge (SPEC 4.8, W24).
 //!
 //! Pure, like all of the books. Every agent has its idle reservations in the sums, looked at anew when something about it has changed. Where
-//! nothing is charged it remembers nothing. Within one slate the sorter counts what it gives of a reservation twice, until it is told that it
-//! is idle no more.
+//! nothing is charged it remembers nothing. What the sorter gives of a reservation it counts as idle no more, in the same slate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
