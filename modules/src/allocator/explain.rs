@@ -1,8 +1,9 @@
 //! Explaining: a walk over agents that counts why a framework is offered nothing there (W26).
 //!
 //! Pure: what stands in the way on one agent is for [`Books::reasons`] to say, and here it is counted, with a few examples of each. A walk
-//! goes on in pieces, so that whoever owns the books can do other things in between; each agent is looked at once, as it is at that
-//! moment. The answer is bounded, however many agents, roles and reasons there are.
+//! goes on in pieces, so that whoever owns the books can do other things in between. All of it is of one moment, that of the question: what one
+//! piece does not answer is answered of a copy of the books, made with the first piece and dropped with the walk. The answer is bounded,
+//! however many agents, roles and reasons there are.
 
 mod shares;
 
@@ -36,6 +37,10 @@ pub struct Survey {
     /// The next slot.
     next: u32,
     shares: [Shares; 2],
+    /// When it was asked.
+    asked: Instant,
+    /// The books as they were then, if one piece has not been enough.
+    kept: Option<Box<Books>>,
 }
 
 /// What is told of one role.
@@ -47,8 +52,13 @@ struct Told {
 }
 
 impl Survey {
-    /// Begins to answer. `pause` is how long the pause after a failover lasts at most.
-    pub fn begin(books: &Books, question: &Explain, pause: Duration) -> Result<Self, Fault> {
+    /// Begins to answer what is asked now. `pause` is how long the pause after a failover lasts at most.
+    pub fn begin(
+        books: &Books,
+        question: &Explain,
+        pause: Duration,
+        asked: Instant,
+    ) -> Result<Self, Fault> {
         let id = &question.framework_id;
         let subscribed = |client: &Client| {
             let member = books.clients.get(*client);
@@ -60,14 +70,14 @@ impl Survey {
                 "the allocator knows no framework `{id}` that has a role"
             )));
         }
-        let asked = |role: &Role| {
+        let is_asked = |role: &Role| {
             let wanted = question.role.as_deref();
             wanted.is_none_or(|wanted| wanted == role.as_str())
         };
         let known: Vec<&str> = members.iter().map(|member| member.role.as_str()).collect();
         let wanted: Vec<_> = members
             .iter()
-            .filter(|member| asked(&member.role))
+            .filter(|member| is_asked(&member.role))
             .collect();
         if wanted.is_empty() {
             let role = question.role.as_deref().unwrap_or_default();
@@ -123,11 +133,24 @@ impl Survey {
             only,
             next: only.unwrap_or(0),
             shares,
+            asked,
+            kept: None,
         })
     }
 
-    /// Looks at so many agents more, of several roles at fewer; true when there are none left.
-    pub fn go_on(&mut self, books: &mut Books, most: u32, now: Instant) -> Result<bool, Fault> {
+    /// Looks at so many agents more, of several roles at fewer; true when there are none left. The first time at these books, which must be
+    /// those that it began with, and then at the copy that it has made of them, whatever has become of them.
+    pub fn go_on(&mut self, books: &mut Books, most: u32) -> Result<bool, Fault> {
+        let mut kept = self.kept.take();
+        let done = self.look(kept.as_deref_mut().unwrap_or(books), most)?;
+        if !done {
+            self.kept = Some(kept.unwrap_or_else(|| Box::new(books.clone())));
+        }
+        Ok(done)
+    }
+
+    fn look(&mut self, books: &mut Books, most: u32) -> Result<bool, Fault> {
+        let now = self.asked;
         let roles = u32::try_from(self.roles.len()).unwrap_or(u32::MAX);
         let most = most.div_ceil(roles.max(1));
         let end = match self.only {
@@ -137,9 +160,8 @@ impl Survey {
         for told in &mut self.roles {
             let client = books.clients.find(&self.framework, &told.role);
             let case = client.and_then(|client| books.case(client));
-            let case = case.ok_or_else(|| {
-                fault("the framework has left the role in the meantime".to_owned())
-            })?;
+            let case =
+                case.ok_or_else(|| fault(format!("nobody is in role `{}`", told.role.as_str())))?;
             for slot in self.next..end {
                 let Some((agent_id, hostname)) = books.name_of(slot) else {
                     continue;

@@ -68,7 +68,7 @@ pub enum AgentOrder {
 
 /// Agents that are explained before other messages have their turn.
 const EXPLAINED_AT_ONCE: u32 = 1_000;
-/// Explanations at a time; whoever wants one more is to ask again.
+/// Explanations at a time, each with a copy of the books if it needs one; whoever wants one more is to ask again.
 const EXPLAINING_MAX: usize = 4;
 
 /// The run under way.
@@ -383,8 +383,7 @@ impl Allocator {
         promise: Promise<Result<Explanation, Fault>>,
         ctx: &mut Context<Self>,
     ) {
-        let now = ctx.clock().now();
-        let done = survey.go_on(&mut self.books, EXPLAINED_AT_ONCE, now);
+        let done = survey.go_on(&mut self.books, EXPLAINED_AT_ONCE);
         if matches!(done, Ok(false)) && promise.is_awaited() {
             ctx.then(std::future::ready(()), |this, (), ctx| {
                 this.explain(survey, promise, ctx);
@@ -500,8 +499,8 @@ impl Handler<Explain> for Allocator {
             promise.answer(Err(Fault::Failed { reason }));
             return reply;
         }
-        let pause = self.pause_until - ctx.clock().now();
-        match Survey::begin(&self.books, &question, pause) {
+        let now = ctx.clock().now();
+        match Survey::begin(&self.books, &question, self.pause_until - now, now) {
             Ok(survey) => {
                 self.explaining += 1;
                 self.explain(survey, promise, ctx);

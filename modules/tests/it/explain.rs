@@ -2,6 +2,7 @@
 
 mod agreement;
 mod capabilities;
+mod moment;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,9 +107,9 @@ impl Scene {
             agent_id: on.map(agent),
         };
         let mut books = self.books.clone();
-        let mut survey = Survey::begin(&books, &question, PAUSE).unwrap();
+        let mut survey = Survey::begin(&books, &question, PAUSE, self.now).unwrap();
         // One agent at a time, so that the seams between pieces are met.
-        while !survey.go_on(&mut books, 1, self.now).unwrap() {}
+        while !survey.go_on(&mut books, 1).unwrap() {}
         survey.end()
     }
 
@@ -426,7 +427,7 @@ fn whoever_is_not_known_is_said_not_to_be() {
             role: role.map(str::to_owned),
             agent_id: on.map(agent),
         };
-        let refused = Survey::begin(&scene.books, &question, PAUSE);
+        let refused = Survey::begin(&scene.books, &question, PAUSE, scene.now);
         refused.err().unwrap().to_string()
     };
     let framework = refused("g", None, None);

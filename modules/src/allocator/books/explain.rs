@@ -404,11 +404,9 @@ mod tests {
             role: None,
             agent_id: None,
         };
-        let mut survey = Survey::begin(&asked.books, &question, Duration::ZERO).unwrap();
-        while !survey
-            .go_on(&mut asked.books, 7, Instant::default())
-            .unwrap()
-        {}
+        let mut survey =
+            Survey::begin(&asked.books, &question, Duration::ZERO, Instant::default()).unwrap();
+        while !survey.go_on(&mut asked.books, 7).unwrap() {}
         let told = survey.end();
         assert_eq!(told.roles[0].agents, 20);
         assert!(ASKED.get() >= 20, "{} times", ASKED.get());
