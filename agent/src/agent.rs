@@ -141,6 +141,8 @@ pub struct Agent {
     courted: Option<Pid>,
     /// The terms of masters that were seen.
     fence: Fence,
+    /// Whether it goes on for an earlier process, of which nobody knows what terms that had seen, and no master has taken it in since.
+    forgot_terms: bool,
     /// The key of its digests, drawn when it starts.
     digest_key: Option<DigestKey>,
     oversubscribed: Resources,
@@ -164,6 +166,7 @@ impl Agent {
         started: Instant,
     ) -> Self {
         Self {
+            forgot_terms: config.info.id.is_some(),
             info: config.info.clone(),
             total: config.info.resources.clone(),
             backoff: Backoff::new(config.settings.registration_backoff_factor),

@@ -11,7 +11,9 @@ mod stage;
 
 use meros_agent::LauncherEvent;
 use protocol::digest::{Digest, Printer};
-use protocol::message::registration::{Held, ReregisterAgent, Reregistered};
+use protocol::message::registration::{DisownTasks, Held, ReregisterAgent, Reregistered};
+use protocol::message::scheduler::AcknowledgeStatus;
+use protocol::message::task::ShutDownFramework;
 use protocol::{TaskState, Termination};
 use stage::*;
 
@@ -132,6 +134,86 @@ fn a_task_that_ends_during_the_comparison_is_in_the_next_report_and_its_end_is_t
             world.master.states("b"),
             [TaskState::Running, TaskState::Failed]
         );
+    });
+}
+
+/// SPEC 2.2, RECONCILE; 5.3: a master that knows nothing of a task that this agent has would call it gone. Its end is told first.
+#[test]
+fn a_task_that_never_came_into_a_container_is_held_until_its_end_is_acknowledged() {
+    let cast = Cast {
+        manners: Manners {
+            acknowledges: false,
+            compares_by_hand: true,
+            ..Manners::default()
+        },
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        let nobodys = |id: &str| protocol::TaskInfo {
+            command: None,
+            ..shell(id)
+        };
+        let ids = ["a", "b", "c"];
+        world.master.run(ids.map(nobodys).to_vec());
+        world.master.kill("unknown");
+        world.settle().await;
+        let mut comparisons = 0;
+        let mut held = async || {
+            world.come_back().await;
+            world.answer(nothing(1)).await;
+            let welcome = Reregistered::Registered(welcome(agent_id()));
+            let said = world.answer(welcome).await;
+            comparisons += 1;
+            assert_eq!(
+                world.master.heard.lock().unwrap().returns.len(),
+                comparisons * 2
+            );
+            let held = said.report.clone().unwrap().held;
+            assert!(fits(&said, &held));
+            held
+        };
+        let ends = |held: &Held| -> Vec<(String, TaskState)> {
+            let end = |task: &protocol::message::registration::RunningTask| {
+                (task.info.task_id.to_string(), task.state)
+            };
+            held.tasks.iter().map(end).collect()
+        };
+        let end = |id: &str, state: TaskState| (id.to_owned(), state);
+        let first = held().await;
+        assert_eq!(
+            ends(&first),
+            [
+                end("a", TaskState::Error),
+                end("b", TaskState::Error),
+                end("c", TaskState::Error),
+                end("unknown", TaskState::Lost)
+            ]
+        );
+        // A master refuses for ever whoever says that it has a task which cannot be.
+        let is_one = |task: &protocol::message::registration::RunningTask| {
+            task.info.command.is_some() != task.info.executor.is_some()
+                && task.info.agent_id == agent_id()
+        };
+        assert!(first.tasks.iter().all(is_one));
+        assert_eq!(first.frameworks, [framework()]);
+        for id in ["a", "unknown"] {
+            let uuid = world.master.last(id).unwrap().status.uuid.unwrap();
+            world.master.tell(AcknowledgeStatus {
+                framework_id: framework_id(),
+                agent_id: agent_id(),
+                task_id: task_id(id),
+                uuid,
+            });
+        }
+        world.master.tell(DisownTasks {
+            tasks: vec![(framework_id(), task_id("b"))],
+        });
+        world.settle().await;
+        assert_eq!(ends(&held().await), [end("c", TaskState::Error)]);
+        let framework_id = framework_id();
+        world.master.tell(ShutDownFramework { framework_id });
+        world.settle().await;
+        assert_eq!(held().await, Held::default());
     });
 }
 

@@ -12,6 +12,7 @@ mod stage;
 use std::time::Duration;
 
 use meros_agent::{AgentEnd, LauncherEvent};
+use protocol::message::registration::Reregistered;
 use protocol::message::task::RunTasks;
 use protocol::{FrameworkInfo, Reason, TaskState};
 use runtime::rehearsal::let_fall;
@@ -85,6 +86,49 @@ fn an_executor_subscribes_at_the_next_process_and_the_agent_comes_back_with_its_
     });
 }
 
+/// SPEC 2.5, 5.3: its agent is the same as before, and knows what it has heard.
+#[test]
+fn an_executor_whose_link_breaks_subscribes_again_and_nothing_is_doubled_or_lost() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a", "b"]).await;
+        let (_node, script) = world.executor(0).await;
+        let settings = meros_agent::Settings::new(Vec::new(), world.work_dir.path());
+        let socket = format!("unix:{}", settings.executor_socket.display());
+        world.network.sever("executor-0", &socket);
+        world.settle().await;
+        // None of this is heard: it is said when the executor is back.
+        script.driver().report(&task_id("a"), TaskState::Finished);
+        world.master.kill("b");
+        run(&world, &["c"]).await;
+        world.advance(600).await;
+        assert_eq!(script.heard(), ["subscribed own", "launch a", "launch b"]);
+        assert_eq!(world.master.states("a"), [TaskState::Running]);
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+
+        world.network.heal("executor-0", &socket);
+        world.advance(1).await;
+        let heard = script.heard()[3..].to_vec();
+        assert_eq!(heard, ["launch c", "kill b None"]);
+        let ends = |end| vec![TaskState::Running, end];
+        assert_eq!(world.master.states("a"), ends(TaskState::Finished));
+        assert_eq!(world.master.states("b"), ends(TaskState::Killed));
+        assert_eq!(world.master.states("c"), [TaskState::Running]);
+
+        // The next time it does not come back; who comes and goes is looked after once in that time.
+        world.network.sever("executor-0", &socket);
+        world.advance(899).await;
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        world.advance(900).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        let update = world.master.last("c").unwrap().status;
+        let expected = (
+            TaskState::Failed,
+            Some(Reason::ExecutorReregistrationTimeout),
+        );
+        assert_eq!((update.state, update.reason), expected);
+    });
+}
+
 #[test]
 fn an_executor_that_stays_away_is_killed_after_the_timeout_and_then_the_agent_registers() {
     world(Cast::default(), |world| async move {
@@ -119,6 +163,42 @@ fn an_executor_that_stays_away_is_killed_after_the_timeout_and_then_the_agent_re
         let (_, last) = heard.registrations.last().unwrap();
         assert_eq!(last.agent.id, Some(agent_id()));
         assert_eq!((last.held.tasks.len(), last.held.frameworks.len()), (0, 0));
+    });
+}
+
+/// S131: it is known to the registry, so a deposed master would have it without a write, and end what it does not know.
+#[test]
+fn an_agent_that_goes_on_has_forgotten_the_terms_and_is_taken_in_only_by_who_asks_a_majority() {
+    let cast = Cast {
+        manners: Manners {
+            term: 3,
+            compares_by_hand: true,
+            ..Manners::default()
+        },
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        run(&world, &["a"]).await;
+        let _executor = world.executor(0).await;
+        let first = world.master.heard.lock().unwrap().registrations[0]
+            .1
+            .clone();
+        assert_eq!((first.agent.id, first.term_seen), (None, 0));
+        let stage = still_there(&world);
+        let world = world.restart(stage).await;
+        world.advance(2).await;
+        let mut welcome = welcome(agent_id());
+        welcome.master.term = 3;
+        let welcome = Reregistered::Registered(welcome);
+        let back = world.master.answer(welcome.clone());
+        assert_eq!(
+            (back.agent.id, back.term_seen),
+            (Some(agent_id()), u64::MAX)
+        );
+        world.settle().await;
+        world.master.ping(false).await;
+        world.advance(2).await;
+        assert_eq!(world.master.answer(welcome).term_seen, 3);
     });
 }
 
@@ -179,6 +259,31 @@ fn an_agent_that_leaves_begins_nothing_more() {
         assert_eq!(world.agent.ended().await, AgentEnd::Left);
         assert!(world.master.heard.lock().unwrap().left);
         assert_eq!(world.stage.launched.lock().unwrap().len(), 0);
+    });
+}
+
+/// Found by a rehearsal of a group (seed 8892): its slow disk had not forgotten the task when it fell, and the next process called it gone.
+#[test]
+fn an_agent_that_leaves_tells_how_tasks_ended_once_its_disk_has_forgotten_them() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"]).await;
+        let _executor = world.executor(0).await;
+        world.node.slow_blocking(Duration::from_secs(2));
+        world.agent.leave();
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: protocol::Termination::Signaled(9),
+        });
+        let ended = || {
+            let heard = world.master.heard.lock().unwrap();
+            let mut told = heard.updates.iter().map(|(_, update)| update.latest_state);
+            (told.any(TaskState::is_terminal), heard.left)
+        };
+        world.advance(1).await;
+        assert_eq!(ended(), (false, false));
+        world.advance(10).await;
+        assert_eq!(world.agent.ended().await, AgentEnd::Left);
+        assert_eq!(ended(), (true, true));
     });
 }
 

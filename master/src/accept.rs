@@ -113,9 +113,11 @@ impl Books {
                 }
                 let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
                 let (tasks, conversions) = parted(call.operations);
+                // All of an accept is of one agent.
+                let agent = tasks.first().map(|task| &task.agent_id);
                 for conversion in conversions {
-                    let told =
-                        others && self.tell_if_under_way(&call.framework_id, &conversion.0, out);
+                    let (framework, id) = (&call.framework_id, &conversion.0);
+                    let told = others && self.tell_if_accepted(framework, id, agent, out);
                     if !told {
                         self.refuse_operation(
                             &call.framework_id,
@@ -281,13 +283,13 @@ impl Books {
         taken
     }
 
-    /// Whether an earlier master may have launched this task: somebody knows it, or its agent has not been heard yet.
+    /// Whether an earlier master may have launched this task: somebody knows it, or its agent has not been heard yet, or is gone for good, and its tasks were told so.
     fn may_run(&self, framework: &FrameworkId, task: &TaskInfo) -> bool {
         let known = self.tasks.find(framework, &task.task_id).is_some();
         known
             || match self.agents.standing(&task.agent_id) {
-                Standing::Recovered | Standing::Unreachable(_) => true,
-                Standing::Registered(_) | Standing::Gone | Standing::Unknown => false,
+                Standing::Recovered | Standing::Unreachable(_) | Standing::Gone => true,
+                Standing::Registered(_) | Standing::Unknown => false,
             }
     }
 

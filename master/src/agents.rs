@@ -4,6 +4,7 @@
 //! [`crate::offers`]. It never pings: see [`crate::health`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use protocol::{AgentId, AgentInfo, AgentOrders, Unavailability, Uuid};
@@ -49,6 +50,11 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// The address that it came from, which its containers have too.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.ip.as_deref()?.parse().ok()
+    }
+
     /// Whether it is connected and offered.
     pub fn is_active(&self) -> bool {
         self.connected && !self.orders.deactivated

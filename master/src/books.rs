@@ -1,7 +1,7 @@
 //! The books: all that the master knows, as one plain value that is cheap to take a snapshot of.
 //!
 //! Decisions are methods of [`Books`], one family a file: [`crate::admission`] (agents come and go),
-//! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::accept`], [`crate::status`],
+//! [`crate::subscription`] (frameworks come and go), [`crate::standby`] (who of a framework's schedulers leads), [`crate::offering`], [`crate::hoarding`], [`crate::accept`], [`crate::status`],
 //! [`crate::operations`], [`crate::draining`], [`crate::reconcile`], [`crate::kill`], [`crate::revocation`], [`crate::long_tasks`], [`crate::quota`], [`crate::weights`], [`crate::maintenance`], [`crate::explain`]. Each changes the books and appends [`Effects`]; none does I/O, reads a clock or
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
@@ -27,6 +27,7 @@ use crate::dealings::Dealing;
 use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::expected::Expected;
 use crate::frameworks::{Framework, Frameworks};
+use crate::hoarding::OfferBudget;
 use crate::ids::Ids;
 use crate::kill::EarlyKills;
 use crate::long_tasks::LongTasks;
@@ -50,6 +51,8 @@ pub struct Policy {
     pub acls: Shared<Acls>,
     /// After so long an unanswered offer is rescinded.
     pub offer_timeout: Option<Duration>,
+    /// How many unanswered offers each framework may hold.
+    pub offer_budget: Option<OfferBudget>,
     /// How long frameworks that were not seen since the master's start are kept at least.
     pub agent_reregister_timeout: Duration,
     /// Whether each framework has metrics of its own.
@@ -98,6 +101,10 @@ pub struct Books {
     pub(crate) expected: Option<Arc<Expected>>,
     /// The operations that were accepted and are not over.
     pub(crate) pending: Pending,
+    /// Whether a look at the oldest offers is planned.
+    pub(crate) expiry_planned: bool,
+    /// Who holds as many offers as it may, as the allocator has heard.
+    pub(crate) spent: BTreeSet<FrameworkId>,
     pub(crate) early_kills: EarlyKills,
     pub(crate) revocations: Revocations,
     pub(crate) long_tasks: Option<LongTasks>,
@@ -131,6 +138,8 @@ impl Books {
             begun: false,
             expected: None,
             pending: Pending::default(),
+            expiry_planned: false,
+            spent: BTreeSet::new(),
             early_kills: BTreeMap::new(),
             revocations: BTreeMap::new(),
             long_tasks: None,
@@ -139,6 +148,7 @@ impl Books {
                 root_submissions: config.root_submissions,
                 acls: config.acls.clone(),
                 offer_timeout: config.offer_timeout,
+                offer_budget: config.offer_budget,
                 agent_reregister_timeout: config.agent_reregister_timeout,
                 publish_per_framework_metrics: config.publish_per_framework_metrics,
             },
@@ -220,6 +230,16 @@ impl Books {
 
     /// Takes these offers back: their frameworks are told, the allocator has the resources again, without a filter.
     pub(crate) fn rescind(&mut self, offers: Vec<OfferId>, out: &mut Effects) {
+        self.rescind_refused(offers, None, out);
+    }
+
+    /// The same, with a filter of so long for who held them.
+    pub(crate) fn rescind_refused(
+        &mut self,
+        offers: Vec<OfferId>,
+        refuse: Option<Duration>,
+        out: &mut Effects,
+    ) {
         for id in offers {
             let Some(offer) = self.offers.remove(&id) else {
                 continue;
@@ -230,7 +250,7 @@ impl Books {
             let rescinded = ToScheduler::Rescind(OfferRescinded { offer_id: id });
             out.scheduler(self.frameworks.scheduler(framework), rescinded);
             self.frameworks.dealt_if_told(framework, Dealing::Rescind);
-            self.recovered(freed_of(offer), None, out);
+            self.recovered(freed_of(offer), refuse, out);
         }
     }
 

@@ -10,6 +10,7 @@ use authority::{Acls, Shared, Throttle};
 use protocol::agent::Domain;
 use resources::Role;
 
+use crate::hoarding::OfferBudget;
 use crate::whitelist::Hosts;
 
 /// The longest interval or timeout that makes sense: a year.
@@ -41,8 +42,11 @@ pub struct Config {
     /// How long agents and frameworks that the registry knows may take to come back after the master's
     /// own restart (10 minutes).
     pub agent_reregister_timeout: Duration,
-    /// After so long an unanswered offer is rescinded; `None` is never.
+    /// After so long an unanswered offer is rescinded (10 minutes, longer than schedulers hold offers that do so on purpose); `None` is never.
     pub offer_timeout: Option<Duration>,
+    /// How many unanswered offers each framework may hold at a time, in all its roles (`None`, which is any number). Less: a framework that does
+    /// not answer holds up less of the cluster, and one that answers is offered a large cluster in more parts.
+    pub offer_budget: Option<OfferBudget>,
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
     /// Who may do what (everybody everything). One choice for all who ask, which the roof may renew.
@@ -79,7 +83,8 @@ impl Default for Config {
             agent_ping_timeout: Duration::from_secs(15),
             max_agent_ping_timeouts: 5,
             agent_reregister_timeout: Duration::from_secs(600),
-            offer_timeout: None,
+            offer_timeout: Some(Duration::from_secs(600)),
+            offer_budget: None,
             root_submissions: true,
             acls: Shared::default(),
             authenticate_frameworks: false,

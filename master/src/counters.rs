@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 29] = [
+const MORE_NAMES: [&str; 31] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -55,6 +55,8 @@ const MORE_NAMES: [&str; 29] = [
     "master/offers_made",
     "master/offers_accepted",
     "master/offers_rescinded",
+    "master/offers_expired",
+    "master/offers_over_budget",
     "master/messages_operate",
     "master/messages_operation_status_update",
     "master/messages_operation_status_update_acknowledgement",

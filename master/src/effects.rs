@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Converted, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, InverseAnswered, QuotasChanged, Recovered, Revived,
-    Suppressed, TasksListed, UnavailabilityChanged, WeightsChanged,
+    FrameworkAdded, FrameworkRemoved, InverseAnswered, OfferBudgetSpent, QuotasChanged, Recovered,
+    Revived, Suppressed, TasksListed, UnavailabilityChanged, WeightsChanged,
 };
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
@@ -134,6 +134,8 @@ pub enum ToAllocator {
     FrameworkRemoved(FrameworkRemoved),
     /// A framework is to be offered to, or not.
     FrameworkActivity(FrameworkActivity),
+    /// A framework holds as many offers as it may, or no longer.
+    OfferBudgetSpent(OfferBudgetSpent),
     /// Something is free again.
     Recovered(Recovered),
     /// Something has become something else.
@@ -153,8 +155,10 @@ pub enum ToAllocator {
 /// What is to be looked at again later. Each names a session or an id, so that one that comes too late does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// These offers have been unanswered for too long.
-    OffersExpired(Vec<OfferId>),
+    /// The oldest offers may have been unanswered for too long.
+    OffersToExpire,
+    /// These inverse offers have been unanswered for too long.
+    InverseOffersExpired(Vec<OfferId>),
     /// This framework has been without a scheduler for too long, in this session of it.
     FailoverExpired(FrameworkId, u64),
     /// The schedulers that led under the master before have had their time to come back.

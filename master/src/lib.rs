@@ -20,6 +20,7 @@ pub mod explain;
 pub mod frameworks;
 mod gate;
 pub mod health;
+pub mod hoarding;
 pub mod http;
 pub mod ids;
 pub mod kill;

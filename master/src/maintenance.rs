@@ -291,7 +291,7 @@ impl Books {
             }
         }
         if let Some(timeout) = self.policy.offer_timeout.filter(|_| !ids.is_empty()) {
-            out.push(Effect::Later(timeout, Due::OffersExpired(ids)));
+            out.push(Effect::Later(timeout, Due::InverseOffersExpired(ids)));
         }
     }
 

@@ -405,7 +405,7 @@ impl Handler<Granted> for Master {
     type Result = ();
 
     fn handle(&mut self, granted: Granted, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, _, out| books.granted(granted, out));
+        self.change(ctx, |books, now, out| books.granted(granted, now, out));
     }
 }
 
@@ -456,7 +456,10 @@ impl Master {
     ) -> T {
         let mut effects = std::mem::take(&mut self.spare);
         let now = ctx.clock().wall();
-        let decided = decide(Arc::make_mut(&mut self.books), now, &mut effects);
+        let books = Arc::make_mut(&mut self.books);
+        books.offers.hear_time(now);
+        let decided = decide(books, now, &mut effects);
+        books.renew_budgets(&mut effects);
         self.perform(effects, ctx);
         self.changed();
         decided

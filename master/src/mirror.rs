@@ -135,7 +135,7 @@ pub enum Heard {
     },
 }
 
-remote! { BooksChanged = "mirror/books_changed" v5 -> Heard }
+remote! { BooksChanged = "mirror/books_changed" v6 -> Heard }
 
 /// The member says who leads now.
 struct Elected(Leadership);

@@ -1,4 +1,4 @@
-//! Offering: grants become offers, and offers are declined, expire, or are taken back (SPEC 2.2, 2.3, 5.7, S55).
+//! Offering: grants become offers, and offers are declined or taken back (SPEC 2.2, 2.3, 5.7, S55). When they expire: [`crate::hoarding`].
 //!
 //! Pure decisions on [`Books`]. What the allocator granted in ignorance of what has just happened goes straight back to it.
 
@@ -12,25 +12,24 @@ use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::scheduler::{DeclineOffers, OffersMade, ReviveOffers, SuppressOffers};
 use protocol::{Capability, FrameworkId, Offer, OfferId};
 use resources::{Resource, Resources};
-use runtime::Pid;
+use runtime::{Pid, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::agents::Agent;
 use crate::books::{Books, freed_of, freed_offer};
 use crate::dealings::Dealing;
-use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
 use crate::maintenance::tell_plan;
 use crate::size::offers_in_frames;
 use crate::tasks::Freed;
 
 impl Books {
     /// The allocator has granted: each framework is told its offers, several in one message.
-    pub fn granted(&mut self, granted: Granted, out: &mut Effects) {
+    pub fn granted(&mut self, granted: Granted, now: Timestamp, out: &mut Effects) {
         // A run deals to hundreds of frameworks in turn: where each one's offers are is found by hash.
         let mut made: Vec<(FrameworkId, Pid, Vec<Offer>)> = Vec::new();
         let mut places: FxHashMap<FrameworkId, usize> = FxHashMap::default();
-        let mut ids = Vec::new();
-        let expire = self.policy.offer_timeout.is_some();
+        let most = self.offers_max();
         let mut count = 0;
         for grant in granted.grants {
             let agent = self.agents.get(&grant.agent_id);
@@ -40,14 +39,13 @@ impl Books {
             }
             let scheduler = agent.and_then(|agent| Some((agent, self.may_offer(&grant, agent)?)));
             let Some((agent, pid)) = scheduler else {
-                let freed = Freed {
-                    framework_id: grant.framework_id,
-                    agent_id: grant.agent_id,
-                    resources: grant.resources,
-                };
-                self.recovered(freed, None, out);
+                self.recovered(freed_grant(grant), None, out);
                 continue;
             };
+            if let Some(most) = most.filter(|_| !self.has_budget(&grant.framework_id, most)) {
+                self.over_budget(freed_grant(grant), most, out);
+                continue;
+            }
             let place = places.get(&grant.framework_id).copied();
             let place = place.unwrap_or_else(|| {
                 made.push((grant.framework_id.clone(), pid.clone(), Vec::new()));
@@ -57,9 +55,6 @@ impl Books {
             let offer = self.offer(grant, agent);
             self.ids.offer();
             count += 1;
-            if expire {
-                ids.push(offer.id.clone());
-            }
             self.offers.insert(Arc::new(offer.clone()));
             made[place].2.push(offer);
         }
@@ -70,9 +65,7 @@ impl Books {
                 out.scheduler(Some(&pid), ToScheduler::Offers(OffersMade { offers }));
             }
         }
-        if let Some(timeout) = self.policy.offer_timeout.filter(|_| !ids.is_empty()) {
-            out.push(Effect::Later(timeout, Due::OffersExpired(ids)));
-        }
+        self.plan_expiry(now, out);
     }
 
     /// The scheduler to which this may be offered still.
@@ -137,6 +130,7 @@ impl Books {
             }
             self.take_inverse(&id, None, out);
         }
+        self.renew_budgets(out);
     }
 
     /// The allocator has forgotten what it granted: all offers are rescinded.
@@ -173,12 +167,6 @@ impl Books {
                 tell_plan(&agent.id, agent.unavailability, out);
             }
         }
-    }
-
-    /// These offers, or inverse offers, have been unanswered for too long.
-    pub fn offers_expired(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
-        self.rescind_inverse(ids.clone(), out);
-        self.rescind(ids, out);
     }
 
     /// The framework does not want these; what is not its offer is ignored.
@@ -267,6 +255,15 @@ impl Books {
             .collect();
         self.rescind(revocable, out);
         Ok(())
+    }
+}
+
+/// What is free again when a grant becomes no offer.
+fn freed_grant(grant: Grant) -> Freed {
+    Freed {
+        framework_id: grant.framework_id,
+        agent_id: grant.agent_id,
+        resources: grant.resources,
     }
 }
 

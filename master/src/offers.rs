@@ -1,15 +1,20 @@
-//! The offers that are out, and whose they are; inverse offers likewise.
+//! The offers that are out, whose they are and since when; inverse offers likewise.
 //!
-//! Plain data. All three indexes change together, here only. It never tells anybody anything.
+//! Plain data. All indexes change together, here only. It reads no clock: it is told what time it is before it changes, and where nobody says
+//! so (in a mirror) it knows no ages. It never tells anybody anything.
 
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::{AgentId, FrameworkId, InverseOffer, Offer, OfferId};
+use runtime::Timestamp;
 use rustc_hash::FxHashMap;
+
+use crate::hoarding::HeldFor;
 
 /// Something of one agent that a framework has still to answer.
 pub trait Out {
@@ -72,10 +77,49 @@ pub(crate) fn in_order(one: &OfferId, other: &OfferId) -> Ordering {
 /// The offers that are out, in the order in which they were made.
 #[derive(Clone, Debug)]
 pub struct Offers<T = Offer> {
-    by_id: BTreeMap<Key, Arc<T>>,
+    by_id: BTreeMap<Key, Made<T>>,
     /// These two are never gone through: to find one by a text's hash is one look where a tree compares a dozen texts.
     by_agent: FxHashMap<AgentId, BTreeSet<Key>>,
     by_framework: FxHashMap<FrameworkId, BTreeSet<Key>>,
+    ages: Ages,
+}
+
+/// One that is out, and since when.
+#[derive(Debug)]
+struct Made<T> {
+    offer: Arc<T>,
+    at: Timestamp,
+}
+
+impl<T> Clone for Made<T> {
+    fn clone(&self) -> Self {
+        Self {
+            offer: Arc::clone(&self.offer),
+            at: self.at,
+        }
+    }
+}
+
+/// How long offers are held.
+#[derive(Clone, Debug, Default)]
+struct Ages {
+    /// What time it is, if anybody says.
+    now: Option<Timestamp>,
+    /// By all together, of what is not out any more.
+    held: Arc<HeldFor>,
+    /// By each framework, as long as it has not ended: how many, for how long together, and the longest.
+    by_framework: FxHashMap<FrameworkId, HeldBy>,
+}
+
+/// How long a framework held what it has not any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBy {
+    /// How many offers.
+    pub count: u64,
+    /// All of them together.
+    pub sum: Duration,
+    /// The longest.
+    pub longest: Duration,
 }
 
 impl<T> Default for Offers<T> {
@@ -84,6 +128,7 @@ impl<T> Default for Offers<T> {
             by_id: BTreeMap::new(),
             by_agent: FxHashMap::default(),
             by_framework: FxHashMap::default(),
+            ages: Ages::default(),
         }
     }
 }
@@ -91,7 +136,46 @@ impl<T> Default for Offers<T> {
 impl<T: Out> Offers<T> {
     /// The offer of that id, if it is out.
     pub fn get(&self, id: &OfferId) -> Option<&Arc<T>> {
-        self.by_id.get(&Key::of(id))
+        self.by_id.get(&Key::of(id)).map(|made| &made.offer)
+    }
+
+    /// What time it is from now on.
+    pub fn hear_time(&mut self, now: Timestamp) {
+        self.ages.now = Some(now);
+    }
+
+    /// When the oldest was made.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.by_id.first_key_value().map(|(_, made)| made.at)
+    }
+
+    /// When the oldest of those made to one framework was.
+    pub fn oldest_of(&self, framework: &FrameworkId) -> Option<Timestamp> {
+        let first = self.by_framework.get(framework)?.first()?;
+        self.by_id.get(first).map(|made| made.at)
+    }
+
+    /// Those that have been out for so long now, oldest first, and those that nobody knows how long: a clock was set back since they were made.
+    pub fn made_until(&self, now: Timestamp, age: Duration) -> Vec<OfferId> {
+        let late = self.by_id.values();
+        let late = late.take_while(|made| made.at + age <= now || made.at > now);
+        late.map(|made| made.offer.id().clone()).collect()
+    }
+
+    /// How many one framework holds.
+    pub fn count_of(&self, framework: &FrameworkId) -> usize {
+        self.by_framework.get(framework).map_or(0, BTreeSet::len)
+    }
+
+    /// How long those were held that are not out any more, by all and by each framework; nothing where no time is known.
+    pub fn held(&self) -> Option<(&HeldFor, &FxHashMap<FrameworkId, HeldBy>)> {
+        let ages = &self.ages;
+        ages.now.map(|_| (ages.held.as_ref(), &ages.by_framework))
+    }
+
+    /// A framework has ended, and with it what is known of how long it held its offers.
+    pub fn forget(&mut self, framework: &FrameworkId) {
+        self.ages.by_framework.remove(framework);
     }
 
     /// How many are out.
@@ -106,7 +190,7 @@ impl<T: Out> Offers<T> {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.by_id.values()
+        self.by_id.values().map(|made| &made.offer)
     }
 
     /// Those of one agent's resources.
@@ -123,6 +207,7 @@ impl<T: Out> Offers<T> {
         keys.into_iter()
             .flatten()
             .filter_map(|key| self.by_id.get(key))
+            .map(|made| &made.offer)
     }
 
     /// This one is out.
@@ -130,7 +215,8 @@ impl<T: Out> Offers<T> {
         let key = Key::of(offer.id());
         list(&mut self.by_agent, offer.agent(), &key);
         list(&mut self.by_framework, offer.framework(), &key);
-        self.by_id.insert(key, offer);
+        let at = self.ages.now.unwrap_or_default();
+        self.by_id.insert(key, Made { offer, at });
     }
 
     /// This one is no longer out.
@@ -144,13 +230,32 @@ impl<T: Out> Offers<T> {
         let Entry::Occupied(entry) = self.by_id.entry(key) else {
             return None;
         };
-        if !right(entry.get()) {
+        if !right(&entry.get().offer) {
             return None;
         }
-        let (key, offer) = entry.remove_entry();
+        let (key, Made { offer, at }) = entry.remove_entry();
         strike(&mut self.by_agent, offer.agent(), &key);
         strike(&mut self.by_framework, offer.framework(), &key);
+        self.ages.record(offer.framework(), at);
         Some(offer)
+    }
+}
+
+impl Ages {
+    /// One that was made then is not out any more.
+    fn record(&mut self, framework: &FrameworkId, made: Timestamp) {
+        let Some(now) = self.now else {
+            return;
+        };
+        let held = now.saturating_since(made);
+        Arc::make_mut(&mut self.held).record(held);
+        let by = match self.by_framework.get_mut(framework) {
+            Some(by) => by,
+            None => self.by_framework.entry(framework.clone()).or_default(),
+        };
+        by.count += 1;
+        by.sum = by.sum.saturating_add(held);
+        by.longest = by.longest.max(held);
     }
 }
 

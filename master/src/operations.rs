@@ -289,18 +289,30 @@ impl Books {
         }
     }
 
-    /// Tells how the operation of that name is, if it is known: the offers that it was made of may be an earlier master's, which has accepted it.
-    pub(crate) fn tell_if_under_way(
+    /// Tells how the operation of that name is, if an earlier master, of whom the offers were, may have accepted it: it is known, or its agent,
+    /// or any if that is not said, is not back to tell how it went.
+    pub(crate) fn tell_if_accepted(
         &self,
         framework: &FrameworkId,
         id: &Option<OperationId>,
+        agent: Option<&AgentId>,
         out: &mut Effects,
     ) -> bool {
-        let id = id.as_ref();
-        let Some(known) = id.and_then(|id| self.operations.get(framework, id)) else {
-            return false;
+        let Some(id) = id else { return false };
+        let away = || match agent.map(|agent| self.agents.standing(agent)) {
+            Some(standing) => {
+                matches!(standing, Standing::Recovered | Standing::Unreachable(_))
+            }
+            None => {
+                self.agents.recovered().next().is_some() || !self.agents.unreachable().is_empty()
+            }
         };
-        self.tell_operation(framework, without_uuid(known), out);
+        let status = match self.operations.get(framework, id) {
+            Some(known) => without_uuid(known),
+            None if away() => self.unknown_operation(id, agent),
+            None => return false,
+        };
+        self.tell_operation(framework, status, out);
         true
     }
 

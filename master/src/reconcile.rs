@@ -121,6 +121,7 @@ impl Books {
         if let Some(newest) = task.statuses.last() {
             status.executor_id = newest.executor_id.clone();
             status.container_id = newest.container_id.clone();
+            status.address = newest.address;
             status.healthy = newest.healthy;
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;

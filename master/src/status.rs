@@ -1,7 +1,7 @@
 //! Status: what a status update changes, whom it goes to, and how acknowledgements go back (SPEC 2.2 ACKNOWLEDGE, 5.3).
 //!
 //! Pure decisions on [`Books`]. An update is passed on, because its agent sends it again until the framework has acknowledged
-//! it, unless the framework was told before that the task has ended; resources are freed by the newest state that the agent knows, which may be
+//! it, unless the framework was told before that the task has ended otherwise; resources are freed by the newest state that the agent knows, which may be
 //! ahead of the update. It never lets a task that has ended live again.
 
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
@@ -25,6 +25,7 @@ impl Books {
         let pid = agent.pid.clone();
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
+        status.address = agent.address().filter(|_| status.container_id.is_some());
         self.explain_drained(&agent_id, &mut status);
         self.explain_revoked(&framework_id, &mut status);
         let Some(framework) = self.frameworks.get(&framework_id) else {
@@ -36,10 +37,9 @@ impl Books {
         let latest = framework.told(update.latest_state);
         let scheduler = framework.scheduler.clone();
         let found = self.tasks.find(&framework_id, &status.task_id);
-        let is_over =
-            found.is_some_and(|task| task.agent_id == agent_id && task.told.is_terminal());
-        if is_over && !status.state.is_terminal() {
-            // Said before the agent heard that the task is disowned: to its framework it has ended, once and for ever.
+        let over = found.filter(|task| task.agent_id == agent_id && task.told.is_terminal());
+        if over.is_some_and(|task| task.told != status.state) {
+            // To its framework the task has ended, once and for ever: the master has said so when its agent came without it.
             self.counters.count("master/invalid_status_updates");
             return acknowledge_for(&framework_id, &agent_id, &pid, &status, out);
         }
@@ -214,3 +214,6 @@ fn acknowledge_for(
         out.agent(pid, ToAgent::Acknowledge(acknowledged));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -270,6 +270,7 @@ impl Books {
             out.push(Effect::Unlink(scheduler));
         }
         self.frameworks.complete(id, tasks, now);
+        self.offers.forget(id);
     }
 }
 

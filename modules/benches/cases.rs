@@ -167,6 +167,7 @@ fn sort(case: &str, clients: u32, rounds: u32) {
         removed,
         Asked::Nothing,
     );
+    row(case, "anew", ours.anew, None, Asked::Nothing);
 }
 
 /// One figure beside Mesos', how many times as long that is, and what is asked.

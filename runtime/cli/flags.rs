@@ -104,6 +104,20 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     protocol::duration::parse(text).map_err(|error| error.to_string())
 }
 
+/// How long something is waited for; for ever if there is no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience(pub Option<Duration>);
+
+/// Reads a duration, or `none` for ever.
+pub fn patience(text: &str) -> Result<Patience, String> {
+    match text {
+        "none" => Ok(Patience(None)),
+        _ => duration(text)
+            .map(|time| Patience(Some(time)))
+            .map_err(|error| format!("{error}, or `none`")),
+    }
+}
+
 /// Reads a fault domain: `REGION/ZONE`, or the object that Mesos takes.
 pub fn domain(text: &str) -> Result<Domain, String> {
     if !text.trim_start().starts_with('{') {
@@ -144,6 +158,13 @@ pub fn master_addresses(text: &str) -> Result<String, String> {
 
 /// One `HOST:PORT`, also as a URL.
 pub fn master_address(text: &str) -> Result<String, String> {
+    if text.starts_with("zk://") {
+        // It may hold a password, and is not repeated.
+        let instead = "name the masters themselves, as HOST:PORT,HOST:PORT";
+        return Err(format!(
+            "`zk://` is of ZooKeeper, which masters do not need any more: {instead}"
+        ));
+    }
     let bare = text
         .strip_prefix("http://")
         .unwrap_or(text)
@@ -191,6 +212,18 @@ mod tests {
         ] {
             let error = domain(wrong).unwrap_err();
             assert!(error.contains(hint), "{wrong}: {error}");
+        }
+    }
+
+    /// W8: an operator who wants offers never to expire says so.
+    #[test]
+    fn a_patience_is_a_duration_or_without_end() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(patience("1mins"), Ok(Patience(Some(minute))));
+        assert_eq!(patience("none"), Ok(Patience(None)));
+        for wrong in ["", "never", "5", "-1secs"] {
+            let error = patience(wrong).unwrap_err();
+            assert!(error.ends_with(", or `none`"), "{wrong}: {error}");
         }
     }
 
@@ -285,16 +318,21 @@ mod tests {
         ] {
             assert_eq!(master_address(given).as_deref(), Ok(expected));
         }
-        for wrong in [
-            "",
-            ":5050",
-            "host:",
-            "host:0",
-            "host:70000",
-            "zk://a/b",
-            "a b",
-        ] {
+        for wrong in ["", ":5050", "host:", "host:0", "host:70000", "a b"] {
             assert!(master_address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// W6, for whoever comes from Mesos.
+    #[test]
+    fn who_names_zookeeper_for_masters_is_told_what_to_name() {
+        for given in [
+            "zk://a:2181/mesos",
+            "zk://a:2181,b:2181/mesos",
+            "zk://u:p@a/m",
+        ] {
+            let error = master_addresses(given).unwrap_err();
+            assert!(error.contains("HOST:PORT,HOST:PORT"), "{error}");
         }
     }
 }

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::master::Config;
+use ::master::hoarding::OfferBudget;
 use clap::Args;
 use consensus::member::Settings;
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
+use resources::Invalid;
 use runtime::{Node, Role};
 use transport::Identity;
 
@@ -22,7 +24,7 @@ use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, domain, duration};
+use crate::flags::{Patience, Text, Threads, ThreadsFlag, domain, duration, patience};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
@@ -192,9 +194,13 @@ pub struct MasterFlags {
     /// Time between two allocations that nothing else has caused [default: 1secs]
     #[arg(long, env = "MESOS_ALLOCATION_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub allocation_interval: Option<Duration>,
-    /// An unanswered offer is taken back after so long [default: never]
-    #[arg(long, env = "MESOS_OFFER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
-    pub offer_timeout: Option<Duration>,
+    /// An unanswered offer is taken back after so long, and not made to the same framework again for as long, at most a minute; or `none`
+    /// [default: 10mins]
+    #[arg(long, env = "MESOS_OFFER_TIMEOUT", value_parser = patience, value_name = "DURATION")]
+    pub offer_timeout: Option<Patience>,
+    /// How many unanswered offers each framework may hold at a time: a number, or a part of the number of agents as in `25%` [default: any]
+    #[arg(long, env = "MEROS_OFFER_BUDGET", value_parser = offer_budget, value_name = "COUNT|PERCENT")]
+    pub offer_budget: Option<OfferBudget>,
     /// Time between two pings of an agent [default: 15secs]
     #[arg(long, env = "MESOS_AGENT_PING_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub agent_ping_timeout: Option<Duration>,
@@ -255,7 +261,10 @@ impl MasterFlags {
         if let Some(Text(roles)) = &self.roles {
             config.roles = Some(Config::parse_roles(roles).map_err(wrong)?);
         }
-        config.offer_timeout = self.offer_timeout;
+        if let Some(Patience(timeout)) = self.offer_timeout {
+            config.offer_timeout = timeout;
+        }
+        config.offer_budget = self.offer_budget;
         set(&mut config.allocation_interval, self.allocation_interval);
         set(&mut config.agent_ping_timeout, self.agent_ping_timeout);
         set(
@@ -285,6 +294,11 @@ impl MasterFlags {
         config.check().map_err(wrong)?;
         Ok(config)
     }
+}
+
+fn offer_budget(text: &str) -> Result<OfferBudget, String> {
+    let read: Result<OfferBudget, Invalid> = text.parse();
+    read.map_err(|invalid| format!("expected {}", invalid.expected))
 }
 
 fn set<T>(field: &mut T, given: Option<T>) {

@@ -156,9 +156,13 @@ impl Statistics {
             return None;
         }
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |part: f64| percentile(&sorted, part);
-        Some(Self {
-            count: sorted.len(),
+        Some(Self::by(sorted.len(), |part| percentile(&sorted, part)))
+    }
+
+    /// Of so many values, of which this is the one at a part of the way from the least (0) to the greatest (1).
+    pub fn by(count: usize, at: impl Fn(f64) -> f64) -> Self {
+        Self {
+            count,
             min: at(0.0),
             max: at(1.0),
             p50: at(0.5),
@@ -167,7 +171,7 @@ impl Statistics {
             p99: at(0.99),
             p999: at(0.999),
             p9999: at(0.9999),
-        })
+        }
     }
 
     /// The same under the names that Mesos gives them: `<name>/count`, `<name>/min`, `<name>/p50` and so on.

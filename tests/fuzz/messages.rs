@@ -73,7 +73,7 @@ pub fn targets() -> Vec<Target> {
         ViewMaintenanceSchedule ViewMaintenanceStatus UpdateMaintenanceSchedule StartMaintenance StopMaintenance
         DrainAgent DeactivateAgent ReactivateAgent CancelDrain MarkAgentGone DrainTasks
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
-        FrameworkActivity Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
+        FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
         PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage

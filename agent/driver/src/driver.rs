@@ -2,7 +2,7 @@
 //!
 //! Hears tasks, kills, messages and acknowledgements from the agent, and the executor's verbs from its [`ExecutorDriverRef`].
 //! Remembers the updates that the agent has not confirmed, and which tasks it was given. When the agent goes, the executor is told and the
-//! driver ends; but if the executor outlives its agent, the driver subscribes at the next one (`driver/away.rs`), and the executor does not
+//! driver ends; but if the executor outlives its agent, the driver subscribes at the next one, or again at the same if only the link broke (`driver/away.rs`), and the executor does not
 //! notice. What an agent that is there does not confirm is said again (`driver/repeating.rs`). It never starts a process and never decides what a task's state is.
 
 mod away;

@@ -10,6 +10,7 @@ use crate::container::events::KillEverything;
 use crate::container::keeping::Depart;
 use crate::ledger::{ForgetEverything, Ledger};
 use crate::operations;
+use crate::status::Waiting;
 
 /// The agent should stop. If executors wait for it to come back, or ends of tasks that nobody has acknowledged, it goes without a word, else it
 /// leaves.
@@ -60,7 +61,7 @@ impl Agent {
         let forgotten = ledger.ask(ForgetEverything, operations::PATIENCE);
         ctx.then(forgotten, |this, forgotten, ctx| {
             let problem = match forgotten {
-                Ok(Ok(())) => return this.unregister(ctx),
+                Ok(Ok(())) => return this.say_last(ctx),
                 Ok(Err(unwritten)) => unwritten.to_string(),
                 Err(error) => error.to_string(),
             };
@@ -70,6 +71,12 @@ impl Agent {
             );
             this.finish(AgentEnd::Left, ctx);
         });
+    }
+
+    /// What waited for the disk like this is told before: how tasks have ended, of which the master would else only hear that they are gone.
+    fn say_last(&mut self, ctx: &mut Context<Self>) {
+        let said = self.status.ask(Waiting, operations::PATIENCE);
+        ctx.then(said, |this, _, ctx| this.unregister(ctx));
     }
 
     fn unregister(&mut self, ctx: &mut Context<Self>) {

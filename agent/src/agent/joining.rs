@@ -194,6 +194,7 @@ impl Agent {
                 // It was deposed while it thought about it.
                 return this.try_later(&address, "another master leads", ctx);
             }
+            this.forgot_terms = false;
             let total = registered.total_ping_timeout.max(Duration::from_secs(1));
             let vigil = Vigil::begin(ctx.clock().now(), total);
             let master = Master {
@@ -217,7 +218,11 @@ impl Agent {
         let key = *self.digest_key.get_or_insert_with(new_key);
         let (agent, pid) = (self.info.clone(), ctx.pid().clone());
         let (version, oversubscribed) = (VERSION.to_owned(), self.oversubscribed.clone());
-        let term_seen = self.fence.seen();
+        // One that has forgotten may have seen any: whoever takes it in has asked a majority.
+        let term_seen = match self.forgot_terms {
+            true => u64::MAX,
+            false => self.fence.seen(),
+        };
         let theirs = match telling {
             Telling::All => {
                 return Question::All(RegisterAgent {

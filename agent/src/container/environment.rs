@@ -50,7 +50,7 @@ impl Containerizer {
         })
     }
 
-    /// How long an executor whose stream broke may stay away. One that does not outlive its agent is expected to end by itself.
+    /// How long an executor whose stream or link broke may stay away. One that does not outlive its agent is expected to end by itself.
     pub(super) fn return_patience(&self, id: &ContainerId) -> Duration {
         let settings = &self.config.settings;
         match self.containers.get(id) {

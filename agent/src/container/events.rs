@@ -1,6 +1,7 @@
 //! What the containerizer hears from the agent, and what it answers. Each handler finds the container and lets its machine decide.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::machine::{Container, Phase, Task};
+use super::unplaced::only_named;
 use super::{Containerizer, forget};
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
@@ -122,6 +124,8 @@ pub struct ContainerView {
     pub phase: Phase,
     /// The process that leads its session, while it runs.
     pub leader: Option<i32>,
+    /// The address of its network, which is its host's, where the agent's host name is an address.
+    pub address: Option<IpAddr>,
     /// Its sandbox.
     pub directory: String,
     /// What it holds.
@@ -182,14 +186,12 @@ impl Handler<KillTask> for Containerizer {
                     aware.is_some_and(|framework| framework.info.can(Capability::PartitionAware));
                 let state = TaskState::Dropped.as_told(aware);
                 let problem = "the task to be killed is not known to its agent".to_owned();
-                self.report_unplaced(
-                    &kill.framework_id,
-                    &kill.task_id,
-                    state,
-                    Reason::TaskUnknown,
-                    problem,
-                    ctx,
-                );
+                let Some(agent) = self.agent.id.clone() else {
+                    return; // No master has said it that the agent is with.
+                };
+                let task = only_named(&kill, agent);
+                let (id, reason) = (&kill.framework_id, Reason::TaskUnknown);
+                self.report_unplaced(id, task, state, reason, problem, ctx);
             }
         }
     }
@@ -224,6 +226,7 @@ impl Handler<ShutDownFramework> for Containerizer {
         }
         self.status
             .tell_always(crate::status::ForgetFramework(framework_id.clone()));
+        self.unplaced.forget_framework(&framework_id);
         for id in self.containers.of_framework(&framework_id) {
             self.shut_down(&id, ctx);
         }
@@ -259,6 +262,7 @@ impl Handler<DisownTasks> for Containerizer {
     fn handle(&mut self, DisownTasks { tasks }: DisownTasks, ctx: &mut Context<Self>) {
         for (framework_id, task_id) in tasks {
             forget(&self.status, &framework_id, &task_id);
+            self.unplaced.forget(&framework_id, &task_id);
             if let Some(id) = self.containers.of_task(&framework_id, &task_id) {
                 self.with(&id, ctx, |container| {
                     container.disown(&task_id);
@@ -320,6 +324,7 @@ impl Handler<TaskClosed> for Containerizer {
         }: TaskClosed,
         _: &mut Context<Self>,
     ) {
+        self.unplaced.forget(&framework_id, &task_id);
         let Some(id) = self.containers.unplace(&framework_id, &task_id) else {
             return;
         };
@@ -405,6 +410,12 @@ impl Handler<TakeInventory> for Containerizer {
                 });
             }
         }
+        let of_a_container = |task: &RunningTask| {
+            let id = &task.info.task_id;
+            self.containers.of_task(&task.framework_id, id).is_some()
+        };
+        let unplaced = self.unplaced.held().filter(|task| !of_a_container(task));
+        held.tasks.extend(unplaced);
         let known = self
             .frameworks
             .values()
@@ -453,6 +464,7 @@ impl Containerizer {
             is_command: container.is_command,
             phase: container.phase,
             leader: container.leader,
+            address: self.agent.hostname.parse().ok(),
             directory: self
                 .runs(framework_id, &container.executor.executor_id)
                 .join(container.id.as_str())

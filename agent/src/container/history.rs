@@ -156,6 +156,7 @@ mod tests {
             is_command: false,
             phase: Phase::Terminated,
             leader: None,
+            address: None,
             directory: String::new(),
             allocated: Resources::new(),
             tasks: (0..tasks)

@@ -14,7 +14,7 @@ use protocol::{
 use resources::Resources;
 use runtime::{Pid, Timestamp};
 
-use self::streamed::Stream;
+use self::away::Absence;
 use super::history::without_data;
 use crate::command::outcome::GRACE_DEFAULT;
 
@@ -157,7 +157,8 @@ pub struct Container {
     /// Where it is in its life.
     pub phase: Phase,
     /// Set once its executor has subscribed over HTTP.
-    stream: Option<Stream>,
+    streamed: bool,
+    absence: Absence,
     /// Whether it outlives the agent.
     kept: bool,
     tasks: BTreeMap<TaskId, Task>,
@@ -189,7 +190,8 @@ impl Container {
             actor: None,
             leader: None,
             phase: Phase::Preparing,
-            stream: None,
+            streamed: false,
+            absence: Absence::default(),
             kept: false,
             tasks: BTreeMap::new(),
             completed: VecDeque::new(),
@@ -316,8 +318,9 @@ impl Container {
         }
         match self.phase {
             Phase::Launching | Phase::Registering | Phase::Recovering => {}
-            // The answer was late, and it asks again.
-            Phase::Running if self.actor.as_ref() == Some(&actor) && !self.is_streamed() => {}
+            // The answer was late, or its link broke, and it asks again.
+            Phase::Running
+                if !self.is_streamed() && self.actor.as_ref().is_none_or(|is| *is == actor) => {}
             Phase::Running => return refused("it is subscribed already"),
             _ => return refused("its container is being ended"),
         }
@@ -441,22 +444,6 @@ impl Container {
         self.destroy()
     }
 
-    /// The executor's actor is gone. Its process usually ends at the same moment, unless it was only a stream that broke.
-    pub fn disconnected(&mut self, grace: Duration) -> Vec<Effect> {
-        self.actor = None;
-        if self.phase != Phase::Running {
-            return Vec::new();
-        }
-        if let Some(stream) = &mut self.stream {
-            return stream.broken();
-        }
-        self.phase = Phase::Terminating;
-        match self.has_live_tasks() {
-            true => vec![Effect::Destroy],
-            false => vec![Effect::DestroyAfter(grace)],
-        }
-    }
-
     /// Kills everything in it; its end follows when the processes are gone.
     pub fn destroy(&mut self) -> Vec<Effect> {
         match self.phase {
@@ -551,6 +538,7 @@ impl Container {
     }
 }
 
+mod away;
 mod recovered;
 mod streamed;
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod order;
 pub mod stream;
 pub mod table;
+mod unplaced;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use self::launches::Launches;
 use self::machine::{Container, Effect};
 use self::order::Order;
 use self::table::Table;
+use self::unplaced::Unplaced;
 use crate::config::Config;
 use crate::launcher::Launcher;
 use crate::metrics::Counts;
@@ -71,6 +73,8 @@ pub struct Containerizer {
     /// Ends of executors since the agent was last asked what it has, while it had no master.
     untold: Vec<ExecutorExited>,
     pub(crate) containers: Table,
+    /// Tasks that never came into one.
+    unplaced: Unplaced,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     /// What is over, for people.
     history: History,
@@ -107,6 +111,7 @@ impl Containerizer {
             master: None,
             untold: Vec::new(),
             containers: Table::default(),
+            unplaced: Unplaced::default(),
             frameworks: BTreeMap::new(),
             launches: Launches::default(),
             deadlines: Deadlines::default(),
@@ -155,21 +160,15 @@ impl Containerizer {
             let order = match Order::of(&task, framework) {
                 Ok(order) => order,
                 Err(problem) => {
-                    self.report_unplaced(
-                        &framework_id,
-                        &task.task_id,
-                        TaskState::Error,
-                        Reason::TaskInvalid,
-                        problem,
-                        ctx,
-                    );
+                    let (state, reason) = (TaskState::Error, Reason::TaskInvalid);
+                    self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                     continue;
                 }
             };
             if let Err(problem) = self.has(&task) {
                 let state = TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
-                let (id, reason) = (&task.task_id, Reason::ResourcesUnknown);
-                self.report_unplaced(&framework_id, id, state, reason, problem, ctx);
+                let reason = Reason::ResourcesUnknown;
+                self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                 continue;
             }
             match self
@@ -179,8 +178,7 @@ impl Containerizer {
                 Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
                     if let Err(problem) = self.link_volumes(&id, &task.resources) {
                         let (state, reason) = (TaskState::Failed, Reason::ContainerUpdateFailed);
-                        let id = &task.task_id;
-                        self.report_unplaced(&framework_id, id, state, reason, problem, ctx);
+                        self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                         continue;
                     }
                     self.containers.place(&framework_id, &task.task_id, &id);
@@ -194,14 +192,8 @@ impl Containerizer {
                         TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
                     let problem =
                         format!("executor `{}` is being ended", order.executor.executor_id);
-                    self.report_unplaced(
-                        &framework_id,
-                        &task.task_id,
-                        state,
-                        Reason::ExecutorTerminated,
-                        problem,
-                        ctx,
-                    );
+                    let reason = Reason::ExecutorTerminated;
+                    self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                 }
                 None => {
                     let id = ContainerId::from(Uuid(ctx.node().fresh_uuid()));
@@ -425,7 +417,7 @@ impl Containerizer {
             return;
         };
         if let Err(error) = ctx.node().tell(actor, message) {
-            // Its end will be told, and then its tasks have failed.
+            // Its end will be told, or that it is cut off.
             tracing::warn!(container = %id, message = M::NAME, %error, "the executor does not hear");
         }
     }
@@ -540,33 +532,6 @@ impl Containerizer {
             update,
             executor,
             record,
-        });
-    }
-
-    /// A status of a task that never came into a container.
-    fn report_unplaced(
-        &mut self,
-        framework_id: &FrameworkId,
-        task_id: &TaskId,
-        state: TaskState,
-        reason: Reason,
-        problem: String,
-        ctx: &Context<Self>,
-    ) {
-        let mut status = TaskStatus::new(task_id.clone(), state, Source::Agent, ctx.clock().wall())
-            .because(reason, problem);
-        status.agent_id = self.agent.id.clone();
-        status.uuid = Some(Uuid(ctx.node().fresh_uuid()));
-        self.counts.note(state);
-        let update = StatusUpdate {
-            framework_id: framework_id.clone(),
-            latest_state: state,
-            status,
-        };
-        self.give(Forward {
-            update,
-            executor: None,
-            record: None,
         });
     }
 

@@ -7,7 +7,7 @@ use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{OperationUpdate, TaskInfo, TaskState};
 use runtime::Timestamp;
-use v1::convert::{known_operation, write_labels, write_resources};
+use v1::convert::{Contained, discovery, known_operation, write_other_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
@@ -103,6 +103,7 @@ pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
     let told = container.told.get(&info.task_id).into_iter().flatten();
     let status = |(state, at): &(TaskState, Timestamp)| TaskStatus {
+        container_status: Some(Box::new(container_status(container))),
         task_id: (&info.task_id).into(),
         state: (*state).into(),
         timestamp: Some(at.as_secs_f64()),
@@ -119,8 +120,30 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         state: state.into(),
         resources: write_resources(&info.resources),
         statuses: told.map(status).collect(),
-        labels: write_labels(&info.labels),
+        labels: write_other_labels(&info.labels),
+        discovery: discovery(&info.labels).map(Box::new),
+        user: user_of(info).cloned(),
+        kill_policy: info.kill_policy.as_ref().map(Into::into),
         ..Task::default()
+    }
+}
+
+/// The user that a task runs as, where it says so.
+pub(super) fn user_of(info: &TaskInfo) -> Option<&String> {
+    let own = info.executor.as_ref().map(|executor| &executor.command);
+    let command = info.command.as_ref().or(own);
+    command.and_then(|command| command.user.as_ref())
+}
+
+/// How a container is. There is nothing to say of its cgroups: none has a network class.
+pub(super) fn container_status(container: &ContainerView) -> ContainerStatus {
+    let contained = Contained {
+        id: Some(&container.id),
+        address: container.address,
+    };
+    ContainerStatus {
+        executor_pid: container.leader.and_then(|leader| leader.try_into().ok()),
+        ..contained.into()
     }
 }
 
@@ -147,11 +170,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetC
         executor_id: Some((&container.executor.executor_id).into()),
         executor_name: Some(container.executor.name.clone()),
         container_id: (&container.id).into(),
-        container_status: Some(Box::new(ContainerStatus {
-            executor_pid: container.leader.and_then(|leader| leader.try_into().ok()),
-            container_id: Some((&container.id).into()),
-            ..ContainerStatus::default()
-        })),
+        container_status: Some(Box::new(container_status(container))),
         resource_statistics: measured(container, usage).map(|one| Box::new(statistics(one))),
     };
     ResponseGetContainers {

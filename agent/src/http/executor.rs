@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http::api::{Asked, Bounds, Refusal};
 use protocol::{TaskId, TaskStatus};
+use resources::Invalid;
 use v1::convert::executor::{Said, said};
 use v1::schema::executor::Call;
 
@@ -24,6 +25,8 @@ use crate::container::stream::ExecutorStream;
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"mesos-agent-executor\"");
 /// The name of an executor's stream among the actors. They run on the thread of the pages.
 const NAME: &str = "http_executor";
+/// The most tasks, and the most statuses, that a SUBSCRIBE may name: each status may be told on, in the same turn, to an actor that has room for 65,536.
+const UNACKNOWLEDGED_MAX: usize = 50_000;
 
 /// Serves a call.
 pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Response {
@@ -44,7 +47,8 @@ pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Respon
 async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
     let proof = proof(request.headers())?;
     let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
-    let (framework_id, executor_id, said) = said(&asked.call).map_err(Refusal::bad)?;
+    bounded(&asked.call)?;
+    let (asked, (framework_id, executor_id, said)) = asked.meaning(&pages.node, said).await?;
     let caller = Caller {
         framework_id,
         executor_id,
@@ -69,6 +73,26 @@ async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
     let said = pages.agent.speak(Speak { caller, words }).await;
     said.map_err(unavailable)?.map_err(refused)?;
     Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// Refuses what would be one long turn of the containerizer.
+fn bounded(call: &Call) -> Result<(), Refusal> {
+    let Some(subscribe) = &call.subscribe else {
+        return Ok(());
+    };
+    for (field, found) in [
+        ("tasks", subscribe.unacknowledged_tasks.len()),
+        ("updates", subscribe.unacknowledged_updates.len()),
+    ] {
+        if found > UNACKNOWLEDGED_MAX {
+            return Err(Refusal::bad(Invalid::new(
+                format!("subscribe.unacknowledged_{field}"),
+                format!("a list of {found}"),
+                format!("at most {UNACKNOWLEDGED_MAX} in one call"),
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a stream, and closes it again if the containerizer does not want it.

@@ -15,9 +15,10 @@ use resources::json::{attributes_object, resources_object};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::write_resources;
+use v1::convert::{discovery, other_labels, write_resources};
+use v1::json::Json;
 
-use super::answers::{executors, is_heard, is_over, measured};
+use super::answers::{container_status, executors, is_heard, is_over, measured, user_of};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
 use crate::sight;
@@ -129,9 +130,10 @@ fn full(resources: &Resources) -> Value {
         .into()
 }
 
+/// Notes, but for what is shown in a place of its own.
 fn labels(labels: &Labels) -> Value {
     let label = |(key, value): (&String, &String)| json!({ "key": key, "value": value });
-    labels.iter().map(label).collect()
+    other_labels(labels).map(label).collect()
 }
 
 fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
@@ -188,16 +190,20 @@ fn executor(container: &ContainerView) -> Value {
     if !container.is_command {
         json["type"] = json!("CUSTOM");
     }
+    if let Some(discovery) = discovery(&container.executor.labels) {
+        json["discovery"] = json!(Json(&discovery));
+    }
     json
 }
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
     let told = container.told.get(&info.task_id).into_iter().flatten();
+    let contained = container_status(container);
     let status = |(state, at): &(TaskState, Timestamp)| {
         json!({
             "state": state.name(),
             "timestamp": at.as_secs_f64(),
-            "container_status": { "container_id": { "value": container.id } },
+            "container_status": Json(&contained),
         })
     };
     let mut json = json!({
@@ -214,10 +220,11 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         "statuses": told.map(status).collect::<Vec<_>>(),
         "labels": labels(&info.labels),
     });
-    let own = info.executor.as_ref().map(|executor| &executor.command);
-    let command = info.command.as_ref().or(own);
-    if let Some(user) = command.and_then(|command| command.user.as_ref()) {
+    if let Some(user) = user_of(info) {
         json["user"] = json!(user);
+    }
+    if let Some(discovery) = discovery(&info.labels) {
+        json["discovery"] = json!(Json(&discovery));
     }
     json
 }
@@ -239,11 +246,8 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
             "executor_name": container.executor.name,
             "source": "",
             "container_id": container.id,
-            "status": { "container_id": { "value": container.id } },
+            "status": Json(&container_status(container)),
         });
-        if let Some(leader) = container.leader {
-            json["status"]["executor_pid"] = json!(leader);
-        }
         if let Some(measured) = measured(container, usage) {
             json["statistics"] = statistics(measured);
         }

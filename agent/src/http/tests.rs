@@ -56,6 +56,13 @@ fn agent() -> AgentState {
 }
 
 fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) -> ContainerView {
+    let labels = BTreeMap::from([
+        ("tier".to_owned(), "web".to_owned()),
+        (
+            protocol::marks::DISCOVERY.to_owned(),
+            r#"{"visibility":"CLUSTER"}"#.to_owned(),
+        ),
+    ]);
     let task = |(number, state): (usize, &TaskState)| {
         let info = TaskInfo {
             name: format!("{name}-{number}"),
@@ -65,8 +72,10 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
             command: None,
             executor: None,
             data: Vec::new(),
-            kill_policy: None,
-            labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+            kill_policy: Some(protocol::KillPolicy {
+                grace_period: Duration::from_nanos(5),
+            }),
+            labels: labels.clone(),
         };
         (info, *state)
     };
@@ -80,11 +89,12 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
             resources: allocated("cpus:0.1"),
             data: Vec::new(),
             shutdown_grace_period: None,
-            labels: Default::default(),
+            labels: labels.clone(),
         },
         is_command,
         phase,
         leader: (phase == Phase::Running).then_some(42),
+        address: Some([10, 0, 0, 7].into()),
         directory: format!("/w/{name}"),
         allocated: allocated("cpus:1.1"),
         tasks: tasks.iter().enumerate().map(task).collect(),
@@ -214,6 +224,20 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     let runs = &containers[1];
     assert_eq!(runs["container_id"]["value"], "c-runs");
     assert_eq!(runs["container_status"]["executor_pid"], 42);
+    let networks = &runs["container_status"]["network_infos"];
+    assert_eq!(
+        networks[0]["ip_addresses"][0]["ip_address"], "10.0.0.7",
+        "that of the host"
+    );
+    let launched = &state["get_tasks"]["launched_tasks"][0];
+    assert_eq!(launched["discovery"]["visibility"], "CLUSTER");
+    assert_eq!(launched["labels"]["labels"][0]["key"], "tier");
+    assert!(launched["labels"]["labels"].get(1).is_none());
+    assert_eq!(launched["kill_policy"]["grace_period"]["nanoseconds"], 5);
+    assert_eq!(
+        &launched["statuses"][1]["container_status"]["network_infos"],
+        networks
+    );
     assert_eq!(runs["resource_statistics"]["mem_rss_bytes"], 4096);
     assert_eq!(runs["resource_statistics"]["timestamp"], 1.5);
 
@@ -367,14 +391,29 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
         let task = &early["queued_tasks"][0];
         assert!(task.get(key).is_some(), "{key} in {task}");
     }
+    assert_eq!(early["discovery"], json!({ "visibility": "CLUSTER" }));
+    let tier = json!([{ "key": "tier", "value": "web" }]);
+    assert_eq!(early["labels"], tier);
     assert_eq!(early["queued_tasks"][0]["id"], "early-0");
     assert_eq!(early["role"], "ads");
     let runs = &framework["executors"][1];
     assert!(runs.get("type").is_none(), "of a command executor");
     assert_eq!(runs["tasks"][0]["state"], "TASK_RUNNING");
+    assert_eq!(
+        runs["tasks"][0]["discovery"],
+        json!({ "visibility": "CLUSTER" })
+    );
+    assert_eq!(
+        runs["tasks"][0]["labels"],
+        json!([{ "key": "tier", "value": "web" }])
+    );
     assert_eq!(runs["completed_tasks"][0]["id"], "runs-1");
     assert_eq!(early["queued_tasks"][0]["statuses"], json!([]));
-    let container = json!({ "container_id": { "value": "c-runs" } });
+    let container = json!({
+        "container_id": { "value": "c-runs" },
+        "executor_pid": 42,
+        "network_infos": [{ "ip_addresses": [{ "protocol": "IPv4", "ip_address": "10.0.0.7" }] }],
+    });
     let status = |state: &str, timestamp: f64| json!({ "state": state, "timestamp": timestamp, "container_status": container });
     assert_eq!(
         runs["tasks"][0]["statuses"],

@@ -78,8 +78,8 @@ pub struct Keep {
     pub then: Option<Then>,
 }
 
-/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not. Answered with what the disk says to it: as
-/// long as it has not agreed, a next process may find what was kept.
+/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not, and whoever wants that hears when everything
+/// is forgotten. Answered with what the disk says to it: as long as it has not agreed, a next process may find what was kept.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Result<(), Unwritten>")]
 pub struct ForgetEverything;
@@ -105,6 +105,8 @@ pub struct Ledger {
     forgotten: bool,
     /// Who waits until the disk has, or has refused.
     forgetting: Vec<Promise<Result<(), Unwritten>>>,
+    /// Who wanted something kept meanwhile: what that follows from would be found by a next process that finds what was kept before.
+    let_go: Vec<Then>,
     idle: Vec<Promise<()>>,
 }
 
@@ -120,6 +122,7 @@ impl Ledger {
             to_forget: false,
             forgotten: false,
             forgetting: Vec::new(),
+            let_go: Vec::new(),
             idle: Vec::new(),
         }
     }
@@ -184,6 +187,9 @@ impl Ledger {
                     "what runs is not kept for the next process of this agent"
                 );
             }
+            if forget {
+                told.append(&mut this.let_go);
+            }
             for then in told {
                 then.tell(outcome.clone());
             }
@@ -222,13 +228,17 @@ impl Process for Ledger {}
 impl Handler<Keep> for Ledger {
     type Result = ();
     fn handle(&mut self, keep: Keep, ctx: &mut Context<Self>) {
-        if self.forgotten {
+        if self.forgotten && !self.to_forget {
             return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
         }
-        if self.waiting.len() >= WAITING_MAX || self.refused.len() >= REFUSED_MAX {
+        let waiting = self.waiting.len() + self.let_go.len();
+        if waiting >= WAITING_MAX || self.refused.len() >= REFUSED_MAX {
             let problem = Unwritten::NotTaken("too much waits for the agent's disk".to_owned());
             let told = keep.then.into_iter();
             return told.for_each(|then| then.tell(Err(problem.clone())));
+        }
+        if self.forgotten {
+            return self.let_go.extend(keep.then);
         }
         self.waiting.push_back(keep);
         self.write(ctx);
@@ -244,9 +254,8 @@ impl Handler<ForgetEverything> for Ledger {
         self.to_forget = true;
         self.again = true;
         self.refused.clear();
-        for keep in self.waiting.drain(..) {
-            keep.then.into_iter().for_each(|then| then.tell(Ok(())));
-        }
+        let waiting = self.waiting.drain(..);
+        self.let_go.extend(waiting.filter_map(|keep| keep.then));
         self.write(ctx);
         reply
     }

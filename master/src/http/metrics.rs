@@ -27,6 +27,10 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     put("term", books.master.term as f64);
     put("outstanding_offers", books.offers.len() as f64);
 
+    held(books, now, &mut metrics);
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("master/{name}"), value);
+    };
     let agents = books.agents.iter().count();
     let connected = books.agents.iter().filter(|agent| agent.connected).count();
     let active = books
@@ -84,14 +88,14 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     quotas(books, &mut metrics);
     operations(books, &mut metrics);
     if books.policy.publish_per_framework_metrics {
-        of_frameworks(books, &mut metrics);
+        of_frameworks(books, now, &mut metrics);
     }
     metrics
 }
 
 /// Of each framework what the books say of it (whether it is connected, its tasks by state, which of its roles are suppressed) and what has
 /// passed between it and the master. Its name is written as in a URL, so that it is one part of the metric's.
-fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
+fn of_frameworks(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
     for framework in books.frameworks.iter() {
         let (name, id) = (url_encoded(&framework.info.name), &framework.id);
         let mut put = |what: String, value: f64| {
@@ -120,7 +124,40 @@ fn of_frameworks(books: &Books, metrics: &mut BTreeMap<String, f64>) {
         for (name, count) in dealings.into_iter().flat_map(|dealings| dealings.named()) {
             put(name.to_owned(), count as f64);
         }
+        put(
+            "offers/outstanding".to_owned(),
+            books.offers.count_of(id) as f64,
+        );
+        if let Some((_, by_framework)) = books.offers.held() {
+            let held = by_framework.get(id).copied().unwrap_or_default();
+            for (what, secs) in [
+                ("count", held.count as f64),
+                ("sum", held.sum.as_secs_f64()),
+                ("max", held.longest.as_secs_f64()),
+                ("oldest", age(books.offers.oldest_of(id), now)),
+            ] {
+                put(format!("offers/held_secs/{what}"), secs);
+            }
+        }
     }
+}
+
+/// For how many seconds offers were held that are not out any more, and for how many the oldest is that is (W8). A mirror does not know.
+fn held(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
+    let Some((held, _)) = books.offers.held() else {
+        return;
+    };
+    let name = "master/offer_held_secs";
+    let statistics = held.statistics();
+    metrics.extend(statistics.into_iter().flat_map(|all| all.flat(name)));
+    metrics.insert(format!("{name}/sum"), held.sum());
+    let oldest = age(books.offers.oldest(), now);
+    metrics.insert(format!("{name}/oldest"), oldest);
+}
+
+/// How long ago that was, 0 if never.
+fn age(then: Option<Timestamp>, now: Timestamp) -> f64 {
+    then.map_or(0.0, |then| now.saturating_since(then).as_secs_f64())
 }
 
 /// The states of tasks that are there from the start.

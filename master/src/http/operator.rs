@@ -17,7 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use v1::Form;
-use v1::convert::operator::said;
+use v1::convert::operator::{Said, said};
 use v1::pieces::Keeper;
 use v1::schema::master::{
     Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetLoggingLevel,
@@ -36,23 +36,27 @@ use crate::permission::Asker;
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     let (path, headers) = (path_of(&request), request.headers().clone());
     let asker = pages.asker(&request);
-    let asked = match Asked::<Call>::read(&pages.node, request).await {
-        Ok(asked) => asked,
+    let read = async {
+        let asked = Asked::<Call>::read(&pages.node, request).await?;
+        asked.meaning(&pages.node, said).await
+    };
+    let (asked, said) = match read.await {
+        Ok(meant) => meant,
         Err(refusal) => return refusal.into_response(),
     };
-    let answered = answered(&pages, &asked, asker, &headers, &path).await;
+    let answered = answered(&pages, &asked, said, asker, &headers, &path).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn answered(
     pages: &Pages,
     asked: &Asked<Call>,
+    said: Said,
     asker: Asker,
     headers: &HeaderMap,
     path: &str,
 ) -> Result<Response, Refusal> {
     use CallType::*;
-    let said = said(&asked.call).map_err(Refusal::bad)?;
     let kind = asked.call.r#type.unwrap_or_default();
     may_ask(kind, &asker)?;
     match kind {

@@ -3,13 +3,16 @@
 //! Pure. Each is written straight into the page by serde, so that a page of many tasks costs no more memory than its text.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use protocol::task::Labels;
-use protocol::{Offer, TaskStatus};
+use protocol::{ContainerId, Offer, TaskStatus};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Value, json};
+use v1::convert::{discovery, other_labels};
+use v1::json::Json;
 
 use super::shown::{ExecutorShown, Shown};
 use crate::tasks::Task;
@@ -62,6 +65,15 @@ impl Serialize for LabelList<'_> {
     }
 }
 
+/// The same of a task or an executor, without what is shown in a place of its own.
+struct OtherLabels<'a>(&'a Labels);
+
+impl Serialize for OtherLabels<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(other_labels(self.0).map(|(key, value)| Pair { key, value }))
+    }
+}
+
 #[derive(serde::Serialize)]
 struct Pair<'a> {
     key: &'a str,
@@ -89,7 +101,10 @@ impl Serialize for TaskEntry<'_> {
         if let Some(user) = &task.user {
             object.serialize_entry("user", user)?;
         }
-        object.serialize_entry("labels", &LabelList(&task.labels))?;
+        object.serialize_entry("labels", &OtherLabels(&task.labels))?;
+        if let Some(discovery) = discovery(&task.labels) {
+            object.serialize_entry("discovery", &Json(&discovery))?;
+        }
         object.end()
     }
 }
@@ -111,12 +126,47 @@ impl Serialize for StatusEntry<'_> {
         if let Some(healthy) = status.healthy {
             object.serialize_entry("healthy", &healthy)?;
         }
-        if let Some(container) = &status.container_id {
-            let id = json!({ "container_id": { "value": container } });
-            object.serialize_entry("container_status", &id)?;
+        if let Some(id) = &status.container_id {
+            let contained = ContainerEntry(id, status.address);
+            object.serialize_entry("container_status", &contained)?;
         }
         object.end()
     }
+}
+
+/// A container, in the network of its agent's host.
+struct ContainerEntry<'a>(&'a ContainerId, Option<IpAddr>);
+
+impl Serialize for ContainerEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("container_id", &Id { value: self.0 })?;
+        if let Some(ip_address) = self.1 {
+            let protocol = if ip_address.is_ipv4() { "IPv4" } else { "IPv6" };
+            let ip_addresses = [Address {
+                protocol,
+                ip_address,
+            }];
+            object.serialize_entry("network_infos", &[Network { ip_addresses }])?;
+        }
+        object.end()
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Id<'a> {
+    value: &'a ContainerId,
+}
+
+#[derive(serde::Serialize)]
+struct Network {
+    ip_addresses: [Address; 1],
+}
+
+#[derive(serde::Serialize)]
+struct Address {
+    protocol: &'static str,
+    ip_address: IpAddr,
 }
 
 /// The role that resources are allocated to.
@@ -157,7 +207,10 @@ impl Serialize for ExecutorEntry<'_> {
         let command =
             json!({ "value": command.value, "shell": command.shell, "argv": command.arguments });
         object.serialize_entry("command", &command)?;
-        object.serialize_entry("labels", &LabelList(&info.labels))?;
+        object.serialize_entry("labels", &OtherLabels(&info.labels))?;
+        if let Some(discovery) = discovery(&info.labels) {
+            object.serialize_entry("discovery", &Json(&discovery))?;
+        }
         object.end()
     }
 }

@@ -61,7 +61,7 @@ async fn page(
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked = Asked::<Call>::read(&hall.node, request).await?;
-    let (asked, said) = meant(&hall.node, asked).await?;
+    let (asked, said) = asked.meaning(&hall.node, said).await?;
     // It may have been deposed while the call was read.
     let master = front.master().ok_or_else(decide::nobody_leads)?;
     match said {
@@ -88,17 +88,6 @@ async fn page(
             hall.say(line, id, said, weighs).await
         }
     }
-}
-
-/// What the call says. A large one is dwelt upon beside the thread that serves all pages and streams.
-async fn meant(node: &Node, asked: Asked<Call>) -> Result<(Asked<Call>, Said), Refusal> {
-    let is_large = asked.is_large;
-    let mean = move || (said(&asked.call), asked);
-    let (said, asked) = match is_large {
-        false => mean(),
-        true => node.blocking(mean).await.map_err(Refusal::not_now)?,
-    };
-    Ok((asked, said.map_err(Refusal::bad)?))
 }
 
 impl Hall {

@@ -379,7 +379,18 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
     let mut status = protocol::TaskStatus::new(task.id.clone(), state, protocol::Source::Agent, at);
     status.container_id = Some("c".parse().unwrap());
     status.healthy = Some(true);
+    status.address = Some([10, 0, 0, 7].into());
     task.observe(&status, state);
+    task.kill_policy = Some(protocol::KillPolicy {
+        grace_period: Duration::from_nanos(5),
+    });
+    task.labels.extend([
+        ("tier".to_owned(), "web".to_owned()),
+        (
+            protocol::marks::DISCOVERY.to_owned(),
+            r#"{"visibility":"EXTERNAL","name":"shop"}"#.to_owned(),
+        ),
+    ]);
     task.user = None;
     let entry = serde_json::to_value(pieces::TaskEntry(&task)).unwrap();
     assert_eq!(entry.get("user"), None, "that of its framework");
@@ -388,11 +399,25 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
     assert_eq!(entry["user"], "alice");
     has_keys(
         &entry,
-        "id name framework_id executor_id slave_id state resources limits role statuses user labels",
+        "id name framework_id executor_id slave_id state resources limits role statuses user labels discovery",
     );
+    let found = serde_json::json!({ "visibility": "EXTERNAL", "name": "shop" });
+    assert_eq!(entry["discovery"], found);
+    let labels = serde_json::json!([{ "key": "tier", "value": "web" }]);
+    assert_eq!(entry["labels"], labels, "and it is no label");
     let status = &entry["statuses"][0];
     has_keys(status, "state timestamp labels container_status healthy");
-    has_keys(&status["container_status"], "container_id");
+    let container = serde_json::json!({
+        "container_id": { "value": "c" },
+        "network_infos": [{ "ip_addresses": [{ "protocol": "IPv4", "ip_address": "10.0.0.7" }] }],
+    });
+    assert_eq!(status["container_status"], container);
+    let said: v1::schema::Task = v1::describe::made(&task);
+    let said: Value = serde_json::from_slice(&v1::json::write(&said)).unwrap();
+    assert_eq!(said["discovery"], found);
+    assert_eq!(said["labels"]["labels"], labels);
+    assert_eq!(said["kill_policy"]["grace_period"]["nanoseconds"], 5);
+    assert_eq!(said["statuses"][0]["container_status"], container);
     let offer = protocol::Offer {
         id: "o".parse().unwrap(),
         framework_id: task.framework_id.clone(),

@@ -164,6 +164,7 @@ impl Master {
             ToAllocator::FrameworkAdded(fact) => self.allocator.tell(*fact),
             ToAllocator::FrameworkRemoved(fact) => self.allocator.tell(fact),
             ToAllocator::FrameworkActivity(fact) => self.allocator.tell(fact),
+            ToAllocator::OfferBudgetSpent(fact) => self.allocator.tell(fact),
             ToAllocator::Recovered(fact) => self.allocator.tell(fact),
             ToAllocator::Converted(fact) => self.allocator.tell(fact),
             ToAllocator::Suppressed(fact) => self.allocator.tell(fact),
@@ -192,7 +193,7 @@ impl Master {
     fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
         let framework = match &due {
             Due::FailoverExpired(id, _) => Some(id.clone()),
-            Due::OffersExpired(_) | Due::Revoked(..) => None,
+            Due::OffersToExpire | Due::InverseOffersExpired(_) | Due::Revoked(..) => None,
             Due::LeadersAwaited | Due::RecoveryOver | Due::Overdue(_) => None,
         };
         let timer = ctx.after(after, move |master, ctx| master.due(due, ctx));
@@ -205,8 +206,11 @@ impl Master {
 
     fn due(&mut self, due: Due, ctx: &mut Context<Self>) {
         match due {
-            Due::OffersExpired(ids) => {
-                self.change(ctx, |books, _, out| books.offers_expired(ids, out));
+            Due::OffersToExpire => {
+                self.change(ctx, |books, now, out| books.expire_offers(now, out));
+            }
+            Due::InverseOffersExpired(ids) => {
+                self.change(ctx, |books, _, out| books.rescind_inverse(ids, out));
             }
             Due::FailoverExpired(id, session) => {
                 self.failovers.remove(&id);

@@ -7,6 +7,7 @@ mod delivery;
 mod draining;
 mod fencing;
 mod frameworks;
+mod hoarding;
 mod launch;
 mod long_tasks;
 mod maintenance;
@@ -173,6 +174,7 @@ records! {
     AgentOversubscribed(&[]) => |m| format!("agent {} lends {}", short(&m.agent_id), m.total);
     FrameworkAdded(&[]) => |m| format!("framework {} active {}", short(&m.framework_id), m.active);
     FrameworkRemoved(&[]) => |m| format!("no framework {}", short(&m.framework_id));
+    OfferBudgetSpent(&[]) => |m| format!("budget {} {:?}", short(&m.framework_id), m.most);
     FrameworkActivity(&[]) => |m| format!("framework {} active {}", short(&m.framework_id), m.active);
     Recovered(&[]) => |m| {
         let refuse = m.refuse.map_or(String::new(), |d| format!(" for {d:?}"));

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use protocol::{
     AgentId, AgentInfo, ExecutorId, ExecutorInfo, FrameworkId, Offer, OfferId, Quota, TaskId,
+    TaskStatus,
 };
 use resources::Resources;
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::agents::{Agent, keep};
+use crate::agents::{Agent, Agents, keep};
 use crate::books::Books;
 use crate::counters::Counted;
 use crate::frameworks::Framework;
@@ -110,9 +111,11 @@ impl Change {
             }
             Self::NotCompleted(id) => frameworks.mirror_forgotten(&id),
             Self::Task(Whose::Known, place, task) => {
+                let task = located(agents, task);
                 tasks.mirrored(&task.framework_id).mirror(place, task);
             }
             Self::Task(Whose::Completed, place, task) => {
+                let task = located(agents, task);
                 if let Some(of) = frameworks.completed_tasks(&task.framework_id) {
                     Arc::make_mut(of).mirror(place, task);
                 }
@@ -148,4 +151,17 @@ impl Change {
         let unreachable = of.unreachable().map(told(Place::Unreachable));
         active.chain(completed).chain(unreachable)
     }
+}
+
+/// A task with the addresses of its containers, which no link tells: they are its agent's, as far as that is known by now.
+fn located(agents: &Agents, mut task: Arc<Task>) -> Arc<Task> {
+    let agent = agents.get(&task.agent_id);
+    if let Some(address) = agent.and_then(|agent| agent.address()) {
+        let contained = |status: &&mut TaskStatus| status.container_id.is_some();
+        let statuses = &mut Arc::make_mut(&mut task).statuses;
+        for status in statuses.iter_mut().filter(contained) {
+            status.address = Some(address);
+        }
+    }
+    task
 }

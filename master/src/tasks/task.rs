@@ -33,6 +33,8 @@ pub struct Task {
     pub labels: Labels,
     /// The user it runs as, where it says so.
     pub user: Option<String>,
+    /// How it is to be killed, where it says so.
+    pub kill_policy: Option<KillPolicy>,
     /// The newest state its agent knows.
     pub state: TaskState,
     /// The newest state its framework was told.
@@ -72,6 +74,7 @@ impl Task {
             resources,
             labels: info.labels.clone(),
             user: command.and_then(|command| command.user.clone()),
+            kill_policy: info.kill_policy,
             state,
             told: state,
             statuses: Vec::new(),

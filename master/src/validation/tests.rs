@@ -17,6 +17,7 @@ fn policy() -> Policy {
         roles: None,
         root_submissions: false,
         offer_timeout: None,
+        offer_budget: None,
         agent_reregister_timeout: Duration::from_secs(600),
         publish_per_framework_metrics: true,
     }

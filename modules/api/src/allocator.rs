@@ -166,6 +166,16 @@ pub struct FrameworkActivity {
     pub active: bool,
 }
 
+/// A framework holds as many unanswered offers as it may, or no longer (W8). While it does it is granted nothing: the master takes no more
+/// grants to it, and says that what they gave is free again. Its filters stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferBudgetSpent {
+    /// Which.
+    pub framework_id: FrameworkId,
+    /// How many it may hold, as long as it holds them; `None` is from now on not any more.
+    pub most: Option<u64>,
+}
+
 /// What was granted to a framework is free again: an offer was declined, rescinded or not used up, or a task has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
@@ -378,6 +388,7 @@ remote! { AgentOversubscribed = "allocator/agent_oversubscribed" v1 }
 remote! { FrameworkAdded = "allocator/framework_added" v3 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
 remote! { FrameworkActivity = "allocator/framework_activity" v1 }
+remote! { OfferBudgetSpent = "allocator/offer_budget_spent" v1 }
 remote! { Recovered = "allocator/recovered" v1 }
 remote! { Converted = "allocator/converted" v1 }
 remote! { Suppressed = "allocator/suppressed" v1 }
@@ -391,7 +402,7 @@ remote! { VictimsNamed = "allocator/victims_named" v1 }
 remote! { StillLacking = "allocator/still_lacking" v1 }
 remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
-remote! { Explain = "allocator/explain" v2 -> Result<Explanation, Fault> }
+remote! { Explain = "allocator/explain" v3 -> Result<Explanation, Fault> }
 
 /// The master's hold on its allocator.
 #[derive(Clone)]
@@ -473,6 +484,7 @@ facts!(
     FrameworkAdded,
     FrameworkRemoved,
     FrameworkActivity,
+    OfferBudgetSpent,
     Recovered,
     Converted,
     Suppressed,

@@ -82,6 +82,8 @@ pub struct Agent {
 #[derive(Clone, Debug, Default)]
 struct Framework {
     active: bool,
+    /// How many unanswered offers it may hold, while it does (W8).
+    budget_spent: Option<u64>,
     capabilities: BTreeSet<Capability>,
 }
 

@@ -35,8 +35,8 @@ use std::time::Duration;
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, AgentRemoved, Begin, Converted, Explain,
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, Granted, InverseAnswered, InverseGranted,
-    LongTasksBounded, Measure, QuotasChanged, Recovered, RecoveryPause, Revived, Suppressed,
-    TasksListed, UnavailabilityChanged, WeightsChanged, WhitelistChanged, Withdrawn,
+    LongTasksBounded, Measure, OfferBudgetSpent, QuotasChanged, Recovered, RecoveryPause, Revived,
+    Suppressed, TasksListed, UnavailabilityChanged, WeightsChanged, WhitelistChanged, Withdrawn,
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
@@ -444,6 +444,7 @@ impl Process for Allocator {
         ears.hear::<FrameworkAdded>(roles);
         ears.hear::<FrameworkRemoved>(roles);
         ears.hear::<FrameworkActivity>(roles);
+        ears.hear::<OfferBudgetSpent>(roles);
         ears.hear::<Recovered>(roles);
         ears.hear::<Converted>(roles);
         ears.hear::<Suppressed>(roles);
@@ -542,6 +543,7 @@ hear! {
     FrameworkAdded => |books, added, _now| { books.framework_added(added); None };
     FrameworkRemoved => |books, removed, _now| { books.framework_removed(&removed); None };
     FrameworkActivity => |books, activity, _now| { books.framework_activity(&activity); None };
+    OfferBudgetSpent => |books, spent, _now| { books.offer_budget_spent(&spent); None };
     Recovered => |books, recovered, now| { books.recovered(&recovered, now); None };
     Converted => |books, converted, _now| { books.converted(&converted); None };
     Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };

@@ -137,6 +137,22 @@ impl<R: Ord + Copy> Siblings<R> {
         self.insert(to);
     }
 
+    /// All may stand elsewhere now; `place` says where by node. Those that are in order still are not sorted.
+    pub(super) fn reorder(&mut self, mut place: impl FnMut(usize) -> Place<R>) {
+        let lists = match self {
+            Self::One(one) => return one.iter_mut().for_each(|one| *one = place(one.node)),
+            Self::Many(lists) => lists,
+        };
+        let own = lists.iter_mut().flatten();
+        own.for_each(|own| *own = place(own.node));
+        if !lists.iter().flatten().is_sorted() {
+            let mut all: Vec<_> = lists.iter().flatten().copied().collect();
+            all.sort_unstable();
+            let own = lists.iter_mut().flatten();
+            own.zip(all).for_each(|(own, place)| *own = place);
+        }
+    }
+
     /// Names have other numbers now, in the same order; `number` says which by node.
     pub(super) fn renumber(&mut self, number: impl Fn(usize) -> u64) {
         let own: &mut dyn Iterator<Item = &mut Place<R>> = match self {
@@ -263,18 +279,28 @@ mod tests {
     proptest! {
         /// Whatever is put in, moved and taken out, what is there is there once and in order.
         #[test]
-        fn siblings_are_a_sorted_set(acts in proptest::collection::vec((0u8..4, 0usize..300, 0u32..40), 0..900)) {
+        fn siblings_are_a_sorted_set(acts in proptest::collection::vec((0u8..40, 0usize..300, 0u32..40), 0..900)) {
             let mut siblings = Siblings::default();
             let mut set = BTreeSet::new();
             let mut places: Vec<_> = (0..300).map(|node| place(0, 0, node as u64 / 2, node)).collect();
             for (act, node, rank) in acts {
                 let before = places[node];
                 let to = place(rank, u64::from(rank % 3), before.name, node);
-                match act {
-                    0 => prop_assert_eq!(siblings.take(&before), set.take(&before)),
-                    1 => {
+                match act % 10 {
+                    0 | 1 => prop_assert_eq!(siblings.take(&before), set.take(&before)),
+                    2 | 3 => {
                         siblings.insert(before);
                         set.insert(before);
+                    }
+                    // Whoever has an even node stands elsewhere, and in what order depends.
+                    4 if act < 20 => {
+                        let elsewhere = |own: Place<u32>| match own.node % 2 {
+                            0 => place((own.rank * 7 + rank) % 40, own.chosen, own.name, own.node),
+                            _ => own,
+                        };
+                        places.iter_mut().for_each(|own| *own = elsewhere(*own));
+                        siblings.reorder(|node| places[node]);
+                        set = set.into_iter().map(elsewhere).collect();
                     }
                     _ => {
                         siblings.shift(&before, to);

@@ -1,7 +1,8 @@
 //! The tree of shares: roles by path component, and the frameworks in each, in the order of a policy (SPEC 4.8, S78, S87, S88).
 //!
-//! Remembers what every client holds and what the cluster has. One change moves one node among its siblings on each level, so asking
-//! who is next costs nothing that has not changed. Knows no agent; how siblings stand to each other is for its [`Order`] to say.
+//! Remembers what every client holds and what the cluster has. Whoever holds something else is put in another place among its siblings when
+//! somebody asks who is next: once, however often that has changed since. Asking costs nothing for what has not changed. Knows no agent; how
+//! siblings stand to each other is for its [`Order`] to say.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -15,6 +16,8 @@ use super::order::{Fair, Order};
 use super::siblings::{Place, Siblings, number, numbers};
 
 const ROOT: usize = 0;
+/// When so many siblings hold something else, and more than an eighth of all of them, all are put in order at once.
+const SHIFTED_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -31,9 +34,17 @@ struct Node<R> {
     parent: usize,
     kind: Kind,
     name: Arc<str>,
+    /// Where it stands, which is where it belongs unless it has moved.
     place: Place<R>,
     weight: f64,
     held: Quantities,
+    /// What its place will say: its rank, unless shares are stale, and how often it was chosen.
+    rank: R,
+    chosen: u64,
+    /// Whether it holds something else than when it was put in its place.
+    moved: bool,
+    /// The nodes right below that have moved, some of which may be gone.
+    moved_below: Vec<usize>,
     /// Active clients below, or this one.
     active: usize,
     /// All but those that are parked.
@@ -65,6 +76,8 @@ pub struct Tree<O: Order = Fair> {
     total: Quantities,
     /// The total or a weight has changed, and with it every share.
     stale: bool,
+    /// The nodes below which somebody has moved.
+    unsettled: Vec<usize>,
     /// Whether branches in which there is nothing to find are parked, so that a long walk meets each of them once.
     pub parks: bool,
     parked: Vec<usize>,
@@ -76,7 +89,7 @@ impl Default for Tree {
     }
 }
 
-impl<R> Node<R> {
+impl<R: Copy> Node<R> {
     fn new(parent: usize, kind: Kind, name: Arc<str>, place: Place<R>, weight: f64) -> Self {
         Self {
             parent,
@@ -85,11 +98,27 @@ impl<R> Node<R> {
             place,
             weight,
             held: Quantities::new(),
+            rank: place.rank,
+            chosen: 0,
+            moved: false,
+            moved_below: Vec::new(),
             active: 0,
             children: Siblings::default(),
             by_name: BTreeMap::new(),
             budget: None,
         }
+    }
+
+    /// Its place says where it belongs from now on.
+    fn settle(&mut self) -> Place<R> {
+        let place = Place {
+            rank: self.rank,
+            chosen: self.chosen,
+            ..self.place
+        };
+        self.place = place;
+        self.moved = false;
+        place
     }
 }
 
@@ -104,6 +133,7 @@ impl<O: Order> Tree<O> {
             weights: BTreeMap::new(),
             total: Quantities::new(),
             stale: false,
+            unsettled: Vec::new(),
             parks: false,
             parked: Vec::new(),
         };
@@ -187,7 +217,8 @@ impl<O: Order> Tree<O> {
         let held = std::mem::take(&mut self.nodes[node].held);
         let mut at = self.nodes[node].parent;
         while at != ROOT {
-            self.replace(at, |node| node.held -= &held);
+            self.nodes[at].held -= &held;
+            self.has_moved(at);
             at = self.nodes[at].parent;
         }
         self.prune(node);
@@ -223,7 +254,7 @@ impl<O: Order> Tree<O> {
     pub fn hold(&mut self, client: Client, amount: &Quantities) {
         self.change(client, |node| {
             node.held += amount;
-            node.place.chosen += 1;
+            node.chosen += 1;
         });
     }
 
@@ -283,7 +314,7 @@ impl<O: Order> Tree<O> {
 
     /// All active clients in order.
     pub fn order(&mut self) -> Vec<Client> {
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(self.clients.len());
         self.first(
             |_| true,
             |_, _| Visit::Enter,
@@ -363,55 +394,92 @@ impl<O: Order> Tree<O> {
         };
         let mut at = node;
         while at != ROOT {
-            self.replace(at, &act);
+            act(&mut self.nodes[at]);
+            self.has_moved(at);
             at = self.nodes[at].parent;
         }
     }
 
-    /// Changes one node and moves it to its new place among its siblings.
-    fn replace(&mut self, at: usize, act: impl FnOnce(&mut Node<O::Rank>)) {
+    /// A node holds something else. It is put in its new place when somebody asks who is next: many changes are often told at once.
+    fn has_moved(&mut self, at: usize) {
         let parent = self.nodes[at].parent;
-        let Ok([above, node]) = self.nodes.get_disjoint_mut([parent, at]) else {
-            return; // The root has no siblings.
-        };
-        if above.by_name.len() == 1 {
-            return act(node); // Alone it is the first, whatever its rank, which is found when another comes.
+        // Alone it is the first, whatever its rank, which is found when another comes.
+        if self.stale || self.nodes[parent].by_name.len() == 1 {
+            return;
         }
-        let before = node.place;
-        act(node);
-        if !self.stale {
-            let share = node.held.dominant_share(&self.total);
-            node.place.rank = self.order.rank(share, node.weight);
+        self.rank(at);
+        if !std::mem::replace(&mut self.nodes[at].moved, true) {
+            let above = &mut self.nodes[parent].moved_below;
+            if above.is_empty() {
+                self.unsettled.push(parent);
+            }
+            above.push(at);
         }
-        above.children.shift(&before, node.place);
+    }
+
+    /// Puts everybody in the right place whose share has changed.
+    fn refresh(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            return self.refresh_all();
+        }
+        while let Some(parent) = self.unsettled.pop() {
+            let mut moved = std::mem::take(&mut self.nodes[parent].moved_below);
+            // Another may have the number of one that is gone.
+            moved.retain(|at| self.nodes[*at].moved && self.nodes[*at].parent == parent);
+            if moved.len() > SHIFTED_MAX.max(self.nodes[parent].by_name.len() / 8) {
+                for at in &moved {
+                    self.nodes[*at].settle();
+                }
+                self.reorder(parent, |tree, at| tree.nodes[at].place);
+            } else {
+                moved.iter().for_each(|at| self.shift(*at));
+            }
+            // Its room is used again.
+            moved.clear();
+            self.nodes[parent].moved_below = moved;
+        }
     }
 
     /// Computes every rank anew, after the total or a weight has changed.
-    fn refresh(&mut self) {
-        if !std::mem::take(&mut self.stale) {
-            return;
+    fn refresh_all(&mut self) {
+        for parent in self.unsettled.drain(..) {
+            self.nodes[parent].moved_below.clear();
         }
         for at in 0..self.nodes.len() {
             // Who has no name below has nobody to put in order, and that is nearly everybody.
-            if self.nodes[at].by_name.is_empty() {
-                continue;
+            if !self.nodes[at].by_name.is_empty() {
+                self.reorder(at, |tree, at| {
+                    tree.rank(at);
+                    tree.nodes[at].settle()
+                });
             }
-            let own = std::mem::take(&mut self.nodes[at].children);
-            // In their order of before, which often is nearly that of now.
-            let own = own.iter().map(|place| self.rank(place.node));
-            self.nodes[at].children = own.collect();
         }
         for parked in 0..self.parked.len() {
-            self.rank(self.parked[parked]);
+            let at = self.parked[parked];
+            self.rank(at);
+            self.nodes[at].settle();
         }
     }
 
-    /// Computes one rank anew, and gives the place that follows from it.
-    fn rank(&mut self, at: usize) -> Place<O::Rank> {
+    /// Puts all right below a node in order, whose places have changed.
+    fn reorder(&mut self, parent: usize, place: impl Fn(&mut Self, usize) -> Place<O::Rank>) {
+        let mut own = std::mem::take(&mut self.nodes[parent].children);
+        own.reorder(|at| place(self, at));
+        self.nodes[parent].children = own;
+    }
+
+    /// Moves a node to its new place among its siblings.
+    fn shift(&mut self, at: usize) {
+        let (parent, before) = (self.nodes[at].parent, self.nodes[at].place);
+        let place = self.nodes[at].settle();
+        self.nodes[parent].children.shift(&before, place);
+    }
+
+    /// Computes one rank anew.
+    fn rank(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let share = node.held.dominant_share(&self.total);
-        node.place.rank = self.order.rank(share, node.weight);
-        node.place
+        node.rank = self.order.rank(share, node.weight);
     }
 
     fn child(
@@ -439,7 +507,8 @@ impl<O: Order> Tree<O> {
         let alone = alone.filter(|_| siblings.len() == 1);
         siblings.insert(name, at);
         if let Some(alone) = alone {
-            self.replace(alone, |_| {});
+            self.rank(alone);
+            self.shift(alone);
         }
         self.nodes[parent].children.insert(place);
         at
@@ -487,6 +556,7 @@ impl<O: Order> Tree<O> {
                 above.children = above.children.iter().copied().collect();
             }
             self.nodes[at].held = Quantities::new();
+            self.nodes[at].moved = false;
             self.unused.push(at);
             at = parent;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentAdded, AgentOversubscribed, Explain, FrameworkActivity, Granted,
-    QuotasChanged, Recovered, Suppressed, WhitelistChanged,
+    OfferBudgetSpent, QuotasChanged, Recovered, Suppressed, WhitelistChanged,
 };
 use module_api::sorter::{Advice, Pool, Stage};
 use module_api::{AllocatorRef, ModuleError};
@@ -180,6 +180,36 @@ fn what_a_framework_has_done_itself_is_told_and_what_would_be_beside_it() {
             OPEN,
         ],
     );
+}
+
+/// W8, W26: filters that it has stay, and it is offered again what it has not refused.
+#[test]
+fn who_holds_all_offers_that_it_may_is_told_so_and_granted_nothing_until_it_has_answered() {
+    let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
+    scene.framework("f", "r,q", &[]);
+    scene.framework("g", "r", &[]);
+    scene.fair("f", "r", "a1");
+    scene.decline("f", "r", "a1", "cpus:1;mem:64", 100);
+    let filtered =
+        "1 the framework refused it a while ago: cpus:1;mem:64 is hidden for 100.0 s more";
+    scene.says("f", "r", &[filtered, OPEN]);
+    let spent = |most| OfferBudgetSpent {
+        framework_id: framework("f"),
+        most,
+    };
+    scene.books.offer_budget_spent(&spent(Some(7)));
+    let everywhere = "everywhere: it holds as many unanswered offers as it may, 7: it is offered more once half of them are answered";
+    scene.says("f", "r", &[everywhere, filtered, OPEN]);
+    // A framework that says anew what it is has not answered anything.
+    scene.framework("f", "r,q", &[]);
+    scene.says("f", "q", &[everywhere, &OPEN.replacen('1', "2", 1)]);
+    assert_eq!(scene.grant(Stage::Fair, "f", "r", "a2"), None);
+    scene.fair("g", "r", "a2");
+    scene.decline("g", "r", "a2", "cpus:1;mem:64", 100);
+    scene.books.offer_budget_spent(&spent(None));
+    scene.says("f", "r", &[filtered, OPEN]);
+    assert_eq!(scene.grant(Stage::Fair, "f", "r", "a1"), None, "its filter");
+    scene.fair("f", "r", "a2");
 }
 
 #[test]

@@ -68,6 +68,29 @@ fn roles_share_on_every_level_of_the_tree() {
     });
 }
 
+/// SPEC 4.10, ReservedDRF: what is reserved for a role is for it alone, and counts in its share once it is given.
+#[test]
+fn what_is_reserved_is_its_roles_alone_and_counts_in_its_share() {
+    story(|cluster| async move {
+        cluster.framework("f1", "a", &[]);
+        cluster.framework("f2", "b", &[]);
+        cluster.agent("a1", "cpus(b):2;mem(b):1024");
+        let reserved = ["f2 a1 cpus:2;mem:1024"];
+        assert_eq!(lines(&cluster.granted().await), reserved);
+        // With equal shares it would be the second's turn after the first.
+        for name in ["a2", "a3"] {
+            cluster.agent(name, "cpus:1;mem:512");
+            let poorer = [format!("f1 {name} cpus:1;mem:512")];
+            assert_eq!(lines(&cluster.granted().await), poorer);
+        }
+        cluster.agent("a4", "cpus(a):1;mem(a):512");
+        let reserved = ["f1 a4 cpus:1;mem:512"];
+        assert_eq!(lines(&cluster.granted().await), reserved);
+        cluster.agent("a5", "cpus:1;mem:512");
+        assert_eq!(lines(&cluster.granted().await), ["f2 a5 cpus:1;mem:512"]);
+    });
+}
+
 /// SPEC 4.10, SmallOfferFilterTimeout: a filter shorter than the interval still hides from the next batch, and not from the one after it.
 #[test]
 fn a_filter_shorter_than_the_interval_outlasts_the_next_batch() {

@@ -137,7 +137,7 @@ pub fn run(args: AllocatorArgs) -> Outcome {
 }
 
 /// What the sorter's tree takes by itself.
-fn sorting(args: &AllocatorArgs) -> [Figure; 3] {
+fn sorting(args: &AllocatorArgs) -> [Figure; 4] {
     let ours = Sorting::of(args.frameworks, args.rounds, spent);
     let mesos = MesosSorter::of(args.frameworks);
     let figure = |bench, figure, limit| Figure {
@@ -152,6 +152,10 @@ fn sorting(args: &AllocatorArgs) -> [Figure; 3] {
         figure("sorter_sort", ours.sort, mesos.sort),
         figure("sorter_added", ours.added, mesos.added),
         figure("sorter_removed", ours.removed, mesos.removed),
+        Figure {
+            limit_is: "Mesos' sorter, whose clients are in order before it sorts, recorded",
+            ..figure("sorter_anew", ours.anew, mesos.sort)
+        },
     ]
 }
 

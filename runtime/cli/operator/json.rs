@@ -59,7 +59,8 @@ pub fn framework(framework: &FrameworkView) -> Value {
 
 /// A task.
 pub fn task(task: &TaskView) -> Value {
-    json!({
+    let labels = v1::convert::other_labels(&task.labels);
+    let mut value = json!({
         "id": task.id.as_str(),
         "name": task.name,
         "framework_id": task.framework_id.as_str(),
@@ -68,8 +69,12 @@ pub fn task(task: &TaskView) -> Value {
         "state": task.state.name(),
         "resources": resources_object(&task.resources),
         "statuses": task.statuses.iter().map(status).collect::<Vec<_>>(),
-        "labels": task.labels.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>(),
-    })
+        "labels": labels.map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>(),
+    });
+    if let Some(discovery) = v1::convert::discovery(&task.labels) {
+        value["discovery"] = json!(v1::json::Json(&discovery));
+    }
+    value
 }
 
 fn status(status: &TaskStatus) -> Value {
@@ -118,4 +123,39 @@ pub fn counts<'a>(tasks: impl Iterator<Item = &'a TaskView>) -> Vec<(TaskState, 
         .zip(counts)
         .filter(|(_, count)| *count > 0)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::Resources;
+
+    use super::*;
+
+    /// SPEC 3.12: a tool that reads `/state` reads this too.
+    #[test]
+    fn how_a_task_is_found_is_none_of_its_labels() {
+        let labels = [
+            ("tier", "web"),
+            (
+                protocol::marks::DISCOVERY,
+                r#"{"visibility":"CLUSTER","name":"db"}"#,
+            ),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let view = TaskView {
+            id: "t".parse().unwrap(),
+            name: "t".to_owned(),
+            framework_id: "f".parse().unwrap(),
+            executor_id: "e".parse().unwrap(),
+            agent_id: "a".parse().unwrap(),
+            state: TaskState::Running,
+            resources: Resources::new(),
+            statuses: Vec::new(),
+            labels: labels.into(),
+        };
+        let shown = task(&view);
+        assert_eq!(shown["labels"], json!([{ "key": "tier", "value": "web" }]));
+        let discovery = json!({ "visibility": "CLUSTER", "name": "db" });
+        assert_eq!(shown["discovery"], discovery);
+    }
 }

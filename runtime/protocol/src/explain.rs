@@ -68,6 +68,11 @@ pub enum Standing {
     Inactive,
     /// It has asked for no offers in this role.
     Suppressed,
+    /// It holds as many unanswered offers as it may, in all its roles together (W8).
+    BudgetSpent {
+        /// How many it may hold.
+        most: u64,
+    },
 }
 
 /// How many agents a reason holds for.
@@ -150,7 +155,7 @@ pub enum Reason {
         /// What is free in the whole cluster.
         free: Quantities,
     },
-    /// It refused such an offer a while ago.
+    /// It refused such an offer a while ago, or left one unanswered for too long.
     Filtered {
         /// How much it would be offered.
         offer: Quantities,
@@ -325,6 +330,10 @@ impl fmt::Display for Standing {
             }
             Self::Inactive => f.write_str("the framework is not connected"),
             Self::Suppressed => f.write_str("it has asked for no offers in this role"),
+            Self::BudgetSpent { most } => write!(
+                f,
+                "it holds as many unanswered offers as it may, {most}: it is offered more once half of them are answered"
+            ),
         }
     }
 }
@@ -336,6 +345,7 @@ impl Standing {
             Self::Paused { .. } => "paused",
             Self::Inactive => "inactive",
             Self::Suppressed => "suppressed",
+            Self::BudgetSpent { .. } => "budget_spent",
         }
     }
 }

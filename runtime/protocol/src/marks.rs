@@ -13,6 +13,10 @@ pub const PRIORITY: &str = "meros.priority";
 /// The label that says whether a task will run for long: `long` or `short`; a task without it is short.
 pub const DURATION: &str = "meros.duration";
 
+/// The label with how a task or an executor is found by others (Mesos' `discovery`), as the JSON text that the v1 API writes of it. It means nothing here, and travels as notes do:
+/// whoever keeps and tells the labels of a task keeps and tells this, whatever his version, and it costs nothing where there is none.
+pub const DISCOVERY: &str = "meros.discovery";
+
 /// How the attributes of an offer begin that say how much of each resource long tasks may still use of its agent: `meros.long.cpus` and
 /// so on. There are none where long tasks are not bounded.
 pub const LONG_LEFT: &str = "meros.long.";

@@ -1,5 +1,7 @@
 //! Task states, and the updates that report them (SPEC 2.8, `TaskState`, `TaskStatus`).
 
+use std::net::IpAddr;
+
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -223,6 +225,10 @@ pub struct TaskStatus {
     pub executor_id: Option<ExecutorId>,
     /// The container it runs in.
     pub container_id: Option<ContainerId>,
+    /// The address of that container's network, which is its agent's. No link tells it: a master knows it of the agent that it hears, and who hears that master on
+    /// another node does not.
+    #[serde(skip)]
+    pub address: Option<IpAddr>,
     /// When this came to be, by the source's wall clock.
     pub timestamp: Timestamp,
     /// Set when the framework must acknowledge it: its agent sends it again until then.
@@ -250,6 +256,7 @@ impl TaskStatus {
             agent_id: None,
             executor_id: None,
             container_id: None,
+            address: None,
             timestamp,
             uuid: None,
             healthy: None,

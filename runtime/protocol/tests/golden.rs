@@ -457,7 +457,7 @@ fn a_released_message_keeps_its_bytes() {
     .unwrap();
     writeln!(now, "answer/view_roles v2 {}", hex(&answered(role()))).unwrap();
     let explained: Result<_, Unexplained> = Ok(explained());
-    writeln!(now, "answer/explain_offers v2 {}", hex(&explained)).unwrap();
+    writeln!(now, "answer/explain_offers v3 {}", hex(&explained)).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();
     }

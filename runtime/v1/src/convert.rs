@@ -1,11 +1,12 @@
 //! What the messages mean in the words of `protocol` and `resources`, in both directions.
 //!
 //! `TryFrom` reads a message: what it says that Meros has no words for is refused with field, value and what was expected. `From` writes
-//! one, and never fails; what large answers are full of is written straight instead ([`Describe`](crate::describe::Describe)). Passed over without a word is only what informs people and tools and changes nothing: `discovery`, the `source` and
+//! one, and never fails; what large answers are full of is written straight instead ([`Describe`](crate::describe::Describe)). Passed over without a word is only what informs people and tools and changes nothing: the `source` and
 //! `framework_id` of an executor, the URL of an offer. Fields of Mesos that are deprecated are read where they mean something, and not written
 //! but for `FrameworkInfo.role`, which frameworks with a single role still read.
 
 mod constraints;
+mod discovery;
 pub mod executor;
 mod framework;
 mod ids;
@@ -22,10 +23,12 @@ mod status;
 mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
+pub use discovery::{discovery, other_labels, write_other_labels};
 pub use ids::{uuid, uuid_bytes};
 pub use nodes::{AgentSaid, MASTER_CAPABILITIES, master_info};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
+pub use status::Contained;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -105,13 +108,16 @@ fn read_labels(labels: Option<&Labels>) -> BTreeMap<String, String> {
 
 /// Labels in the order of their keys; none if there are none.
 pub fn write_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
+    write_pairs(labels.iter())
+}
+
+fn write_pairs<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
     let label = |(key, value): (&String, &String)| Label {
         key: key.clone(),
         value: Some(value.clone()),
     };
-    (!labels.is_empty()).then(|| Labels {
-        labels: labels.iter().map(label).collect(),
-    })
+    let labels: Vec<Label> = pairs.map(label).collect();
+    (!labels.is_empty()).then_some(Labels { labels })
 }
 
 impl TryFrom<&DurationInfo> for Duration {

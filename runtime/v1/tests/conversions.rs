@@ -183,6 +183,7 @@ fn what_strangers_say_is_understood_or_refused_with_words() {
         check_strangers::<protocol::Offer, schema::Offer>(),
         check_strangers::<protocol::Operation, schema::OfferOperation>(),
         check_strangers::<protocol::OperationStatus, schema::OperationStatus>(),
+        check_strangers::<protocol::TaskStatus, schema::TaskStatus>(),
     ];
     assert!(taken.iter().all(|taken| *taken > 3), "{taken:?}");
 }
@@ -239,6 +240,54 @@ fn what_has_no_words_here_is_refused_by_name() {
         r#"{"type": "LAUNCH"}"#,
         "launch is `absent`: expected what is to be done, as `type` says",
     );
+}
+
+/// SPEC 2.8, DiscoveryInfo: what informs people and tools is kept among the labels, and shown where it was said.
+#[test]
+fn how_a_task_is_found_is_kept_and_is_no_label() {
+    let found = r#"{"visibility":"EXTERNAL","name":"web","environment":"prod","ports":{"ports":[{"number":80,"protocol":"tcp","labels":{"labels":[{"key":"k","value":"v"}]}}]}}"#;
+    let labels = r#"{"labels":[{"key":"a","value":"b"}]}"#;
+    for more in [
+        format!(r#""discovery":{found}"#),
+        format!(r#""discovery":{found},"labels":{labels}"#),
+        format!(r#""labels":{labels}"#),
+    ] {
+        let text = format!(
+            r#"{{"name":"t","task_id":{{"value":"t"}},"agent_id":{{"value":"a"}},{more}}}"#
+        );
+        let task: schema::TaskInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
+        let ours = protocol::TaskInfo::try_from(&task).unwrap();
+        let said = convert::discovery(&ours.labels);
+        assert_eq!(said.is_some(), more.contains("discovery"), "{more}");
+        let again = schema::TaskInfo::from(&ours);
+        assert_eq!(
+            (&again.discovery, &again.labels),
+            (&task.discovery, &task.labels)
+        );
+    }
+}
+
+/// SPEC 3.12, `container_status`: as Mesos has it where nothing isolates networks.
+#[test]
+fn a_container_has_the_address_of_its_agent() {
+    let of = |address: &str| {
+        let mut status = protocol::TaskStatus::new(
+            "t".parse().unwrap(),
+            protocol::TaskState::Running,
+            protocol::Source::Executor,
+            runtime::Timestamp::from_nanos(0),
+        );
+        status.container_id = Some("c".parse().unwrap());
+        status.address = address.parse().ok();
+        let said = schema::TaskStatus::from(&status).container_status.unwrap();
+        String::from_utf8(json::write(&*said)).unwrap()
+    };
+    assert_eq!(
+        of("10.0.0.7"),
+        r#"{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"10.0.0.7"}]}],"container_id":{"value":"c"}}"#
+    );
+    assert!(of("::1").contains(r#"{"protocol":"IPv6","ip_address":"::1"}"#));
+    assert_eq!(of("nowhere"), r#"{"container_id":{"value":"c"}}"#);
 }
 
 #[test]

@@ -253,6 +253,59 @@ mod tests {
         assert_eq!(told(&effects), ["run known", "run lost"]);
     }
 
+    /// SPEC 2.5, 5.3: as one over HTTP whose stream broke.
+    #[test]
+    fn a_native_executor_whose_link_breaks_is_expected_back_while_it_has_something_to_do() {
+        let grace = std::time::Duration::from_secs(5);
+        let back = |all: &[(&str, TaskState)]| {
+            let mut container = recovered(all);
+            container.subscribe("secret", actor()).unwrap();
+            container
+        };
+        let mut cut_off = back(&[("lost", TaskState::Staging), ("runs", TaskState::Running)]);
+        assert_eq!(cut_off.disconnected(grace), [Effect::AwaitReturn]);
+        assert!(cut_off.takes_tasks());
+        cut_off.add(task("late"));
+        assert_eq!(cut_off.recorded(&id("late")), [], "it waits");
+        cut_off.kill(&id("runs"), None);
+        assert!(cut_off.subscribe("wrong", actor()).is_err());
+        let effects = cut_off.subscribe("secret", actor()).unwrap();
+        assert_eq!(told(&effects), ["run lost", "run late", "end runs"]);
+        assert_eq!(
+            cut_off.disconnected(grace),
+            [],
+            "one deadline is set already"
+        );
+        assert_eq!(cut_off.return_overdue(), [Effect::AwaitReturn]);
+        assert_eq!(cut_off.return_overdue(), [Effect::Destroy]);
+        assert!(cut_off.subscribe("secret", actor()).is_err());
+        let effects = cut_off.exited(None);
+        let Some(Effect::Report(verdict)) = effects.first() else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(verdict.reason, Reason::ExecutorReregistrationTimeout);
+        assert!(
+            verdict.message.contains("link broke"),
+            "{}",
+            verdict.message
+        );
+
+        // It has ended, as executors do that have nothing more to do.
+        let mut idle = back(&[("ended", TaskState::Finished)]);
+        assert_eq!(idle.disconnected(grace), [Effect::DestroyAfter(grace)]);
+        assert!(!idle.takes_tasks());
+        // A process that has ended is none to wait for.
+        let mut ended = back(&[("runs", TaskState::Running)]);
+        ended.disconnected(grace);
+        let effects = ended.exited(Some(protocol::Termination::Signaled(9)));
+        let reason = Reason::ExecutorTerminated;
+        assert_eq!(
+            verdicts(&effects),
+            [(id("runs"), TaskState::Failed, reason)]
+        );
+        assert_eq!(ended.return_overdue(), []);
+    }
+
     /// SPEC 5.3.
     #[test]
     fn an_executor_that_does_not_come_back_in_time_is_killed_and_its_tasks_have_failed() {

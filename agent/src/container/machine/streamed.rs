@@ -6,38 +6,13 @@
 use std::collections::BTreeSet;
 
 use protocol::message::executor::ExecutorRefused;
-use protocol::{Reason, TaskId, TaskState, Uuid};
+use protocol::{TaskId, Uuid};
 use runtime::Pid;
 
 use super::{Container, Effect, Phase};
 
 /// How many statuses of a task are known again. An executor keeps what is not acknowledged, which is seldom more than one or two.
 const GIVEN_MAX: usize = 128;
-
-/// What is remembered of an executor's streams.
-#[derive(Debug, Default)]
-pub(super) struct Stream {
-    /// Whether somebody will look whether it has come back.
-    awaited: bool,
-    /// Whether it has come back since, and has left again.
-    left_again: bool,
-}
-
-impl Stream {
-    /// Its executor hears nothing any more. However often it comes and goes, only one deadline is set.
-    pub(super) fn broken(&mut self) -> Vec<Effect> {
-        match self.awaited {
-            true => {
-                self.left_again = true;
-                Vec::new()
-            }
-            false => {
-                self.awaited = true;
-                vec![Effect::AwaitReturn]
-            }
-        }
-    }
-}
 
 impl Container {
     /// Whether this is the secret that its executor was given. Takes as long for a good guess as for a bad one.
@@ -47,7 +22,7 @@ impl Container {
 
     /// Whether its executor has subscribed over HTTP, be it away at present.
     pub fn is_streamed(&self) -> bool {
-        self.stream.is_some()
+        self.streamed
     }
 
     /// The executor subscribes over HTTP, where `actor` hears for it. It says that it has the tasks that are `known`.
@@ -69,7 +44,7 @@ impl Container {
         }
         self.phase = Phase::Running;
         self.actor = Some(actor);
-        self.stream.get_or_insert_default();
+        self.streamed = true;
         Ok(self.catch_up(known))
     }
 
@@ -93,28 +68,5 @@ impl Container {
         if let Some(task) = self.tasks.get_mut(task_id) {
             task.given.retain(|given| *given != uuid);
         }
-    }
-
-    /// The time in which an executor whose stream broke should have subscribed again is over.
-    pub fn return_overdue(&mut self) -> Vec<Effect> {
-        let is_away = self.phase == Phase::Running && self.actor.is_none();
-        let Some(stream) = &mut self.stream else {
-            return Vec::new();
-        };
-        stream.awaited = false;
-        let left_again = std::mem::take(&mut stream.left_again);
-        if !is_away {
-            return Vec::new();
-        }
-        if left_again {
-            return stream.broken();
-        }
-        let message = "the executor's stream broke and it did not subscribe again in time";
-        self.fate = Some((
-            TaskState::Failed,
-            Reason::ExecutorReregistrationTimeout,
-            message.to_owned(),
-        ));
-        self.destroy()
     }
 }

@@ -10,8 +10,8 @@ use protocol::view::RoleView;
 use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, Offer};
 use resources::Resources;
 use v1::convert::{
-    AgentSaid, constraints, known_operation, master_info, offer_filters, say_resources,
-    write_labels, write_resources,
+    AgentSaid, constraints, discovery, known_operation, master_info, offer_filters, say_resources,
+    write_other_labels, write_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -21,7 +21,7 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
-    FrameworkInfo, InverseOffer, MasterInfo as MasterInfoSaid, Operation, Role,
+    FrameworkInfo, InverseOffer, KillPolicy, MasterInfo as MasterInfoSaid, Operation, Role,
 };
 
 use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, identity};
@@ -52,8 +52,10 @@ impl Describe<v1::schema::Task> for Task {
             .statuses(Each(&self.statuses))
             .status_update_state(Some(self.told))
             .status_update_uuid(uuid.map(|uuid| uuid.0.as_slice()))
-            .labels(write_labels(&self.labels))
-            .user(self.user.as_deref());
+            .labels(write_other_labels(&self.labels))
+            .discovery(discovery(&self.labels))
+            .user(self.user.as_deref())
+            .kill_policy(self.kill_policy.as_ref().map(KillPolicy::from));
     }
 }
 

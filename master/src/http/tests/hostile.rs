@@ -112,3 +112,39 @@ fn a_call_that_is_none_is_told_which_field_is_wrong() {
         }
     });
 }
+
+/// SPEC 3.9: what stands behind a path may be anything too.
+#[test]
+fn whatever_is_asked_of_a_page_is_answered_or_refused_in_words() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let (long, many) = (format!("a={}", "x".repeat(60_000)), "a=1&".repeat(10_000));
+        let mut queries = vec!["", "=", "&&&", "%ff%fe=%ff", "%", "a[b]=c", &*long, &*many];
+        let names = "limit offset order framework_id slave_id task_id framework role agent format";
+        let values = [
+            "",
+            "-1",
+            "18446744073709551616",
+            "1e9",
+            "..%2f",
+            "%00",
+            "%ff",
+        ];
+        let asked: Vec<String> = names
+            .split(' ')
+            .flat_map(|name| values.map(|value| format!("{name}={value}&{name}={value}")))
+            .collect();
+        queries.extend(asked.iter().map(String::as_str));
+        for (path, _) in HELP {
+            for query in &queries {
+                let asked = request("GET", &format!("{path}?{query}"), JSON, "");
+                let (status, text) = said(&routes, asked).await;
+                let shown: String = query.chars().take(80).collect();
+                // The words of a 405 are the listener's.
+                let is_told = status < 400 || status == 405 || text.len() > 10;
+                assert!(status != 500 && is_told, "{path}?{shown}: {status} {text}");
+            }
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! What a framework said to a master that failed, as the next one takes it: the real driver and two masters, one after the other.
 
+use protocol::message::operator::MarkAgentGone;
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
 
 use super::*;
@@ -206,6 +207,21 @@ fn an_accept_of_an_earlier_masters_offer_is_not_carried_out_and_a_task_that_runs
             ]
         );
         assert_eq!(agent.heard(), nothing, "nothing is launched");
+
+        // What was on an agent that is gone for good was told so, and is told no other end.
+        let gone = MarkAgentGone {
+            agent_id: a.clone(),
+        };
+        second.master.ask(gone, PATIENCE).await.unwrap().unwrap();
+        second.settle().await;
+        scheduler.heard();
+        let again = accept(&f, &[&offer], vec![task("earlier", &a, "cpus:1")]);
+        scheduler.tell(again);
+        second.settle().await;
+        assert_eq!(
+            scheduler.heard(),
+            ["earlier TASK_LOST REASON_RECONCILIATION"]
+        );
     });
 }
 

@@ -315,7 +315,7 @@ fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
         assert_eq!(scheduler.heard(), Vec::<String>::new());
         world.pass(1).await;
         assert_eq!(scheduler.heard(), ["rescind O0"]);
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:1 for 30s"]);
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
         assert_eq!(scheduler.heard(), ["t TASK_LOST REASON_INVALID_OFFERS"]);

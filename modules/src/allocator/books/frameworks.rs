@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use module_api::allocator::{
-    FrameworkActivity, FrameworkAdded, FrameworkRemoved, Revived, Suppressed,
+    FrameworkActivity, FrameworkAdded, FrameworkRemoved, OfferBudgetSpent, Revived, Suppressed,
 };
 use module_api::sorter::{Client, Shape};
 use protocol::explain::Standing;
@@ -25,8 +25,10 @@ impl Books {
             wants,
             active,
         } = added;
+        let before = self.frameworks.get(&id);
         let framework = Framework {
             active,
+            budget_spent: before.and_then(|before| before.budget_spent),
             capabilities: info.capabilities,
         };
         self.frameworks.insert(id.clone(), framework);
@@ -95,6 +97,20 @@ impl Books {
         }
     }
 
+    /// A framework holds as many unanswered offers as it may, or no longer.
+    pub fn offer_budget_spent(&mut self, spent: &OfferBudgetSpent) {
+        let Some(framework) = self.frameworks.get_mut(&spent.framework_id) else {
+            return;
+        };
+        framework.budget_spent = spent.most;
+        for client in self.clients.of(&spent.framework_id) {
+            self.refresh(client);
+        }
+        if spent.most.is_none() {
+            self.mark_everybody();
+        }
+    }
+
     /// A framework wants nothing in these roles.
     pub fn suppressed(&mut self, suppressed: &Suppressed) {
         for client in self.named(&suppressed.framework_id, &suppressed.roles) {
@@ -143,7 +159,7 @@ impl Books {
             .set_active(client, [takes_part, takes_part && revocable]);
     }
 
-    /// What its framework has done that keeps a client from every offer.
+    /// What of its framework keeps a client from every offer.
     pub(in crate::allocator) fn standing(
         &self,
         member: &Member,
@@ -152,7 +168,9 @@ impl Books {
         let active = framework.is_some_and(|framework| framework.active);
         let inactive = (!active).then_some(Standing::Inactive);
         let suppressed = member.suppressed.then_some(Standing::Suppressed);
-        inactive.into_iter().chain(suppressed)
+        let spent = framework.and_then(|framework| framework.budget_spent);
+        let spent = spent.map(|most| Standing::BudgetSpent { most });
+        inactive.into_iter().chain(suppressed).chain(spent)
     }
 
     /// The clients of a framework in these roles; of no roles, in all.

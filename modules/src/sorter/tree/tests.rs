@@ -270,4 +270,33 @@ proptest::proptest! {
             proptest::prop_assert_eq!(sum, top);
         }
     }
+
+    /// Nobody asks for a while, so that several have moved, come and gone at once, few of many or many.
+    #[test]
+    fn whoever_has_moved_since_somebody_asked_is_where_it_belongs_when_somebody_asks_again(
+        steps in proptest::collection::vec((0_u8..64, 0_u32..40, 1_u32..40), 1..500),
+    ) {
+        const ROLES: [&str; 5] = ["a/b", "a/b", "c", "c", "a"];
+        let mut kept = tree("cpus:100;mem:50", &[]);
+        for (what, client, size) in steps {
+            let amount = quantities(&format!("cpus:{size};mem:{}", size % 7));
+            match what {
+                0..24 => kept.hold(client, &amount),
+                24..32 => kept.free(client, &amount),
+                32..60 => {
+                    let role = Role::new(ROLES[ROLES.len().min(client as usize + 1) - 1]).unwrap();
+                    kept.join(client, &role, &format!("f{client}"));
+                    kept.set_active(client, true);
+                }
+                60 => kept.leave(client),
+                61 => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
+                _ => {
+                    let mut anew = kept.clone();
+                    anew.stale = true;
+                    proptest::prop_assert_eq!(kept.order(), anew.order());
+                }
+            }
+            check_places(&kept);
+        }
+    }
 }

@@ -111,6 +111,24 @@ async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
 }
 
 impl<C> Asked<C> {
+    /// What the call means, by this. A large one is dwelt upon beside the thread that serves all pages and streams.
+    pub async fn meaning<T: Send + 'static>(
+        self,
+        node: &Node,
+        meaning: impl FnOnce(&C) -> Result<T, Invalid> + Send + 'static,
+    ) -> Result<(Self, T), Refusal>
+    where
+        C: Send + 'static,
+    {
+        let is_large = self.is_large;
+        let dwell = move || (meaning(&self.call), self);
+        let (meant, asked) = match is_large {
+            false => dwell(),
+            true => node.blocking(dwell).await.map_err(Refusal::not_now)?,
+        };
+        Ok((asked, meant.map_err(Refusal::bad)?))
+    }
+
     /// In which form one message is wanted.
     pub fn accept(&self) -> Result<Form, Refusal> {
         Ok(media::accept(self.header(ACCEPT.as_str()))?)

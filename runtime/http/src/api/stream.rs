@@ -30,15 +30,25 @@ pub struct Bounds {
     /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
     /// Bytes of memory that what waits to be read takes in all streams of the listener that have this bound, together, with what their connections have taken and
-    /// cannot send. While there are more, each of them may hold back no more than its share for longer than a second; a single event may be as large as it likes. Default 256 MiB. None where what waits is
-    /// the same memory in many streams, which their writer bounds.
+    /// cannot send. While there are more, each of them may hold back no more than its share for longer than a second, and the more there are the shorter, to an eighth of that; a single event may be as large
+    /// as it likes. Default 256 MiB. None where what waits is the same memory in many streams, which their writer bounds.
     pub together_max: Option<usize>,
 }
 
 /// How long events may wait before it counts what all leave unread together.
 const BURST: Duration = Duration::from_secs(1);
+/// How long at least, however much that is.
+const BURST_MIN: Duration = Duration::from_millis(125);
 /// Time between two alarms, while all leave too much unread: at each of them every stream is looked at.
-const ALARM: Duration = Duration::from_millis(250);
+const ALARM: Duration = Duration::from_millis(125);
+
+/// How long events may wait while so much waits in all streams, of which there should be this much: what comes in that time is beyond the bound, so it is the shorter the more there is already, and the
+/// shortest at a sixteenth beyond.
+fn burst(waiting: usize, max: usize) -> Duration {
+    let over = (max / 16).max(1);
+    let left = over.saturating_sub(waiting.saturating_sub(max));
+    BURST_MIN + (BURST - BURST_MIN).mul_f64(left as f64 / over as f64)
+}
 
 impl Default for Bounds {
     fn default() -> Self {
@@ -226,24 +236,26 @@ impl Shared {
     fn bytes_max(&self, waits: Option<Duration>) -> (usize, &'static str) {
         let bytes_max = self.bounds.bytes_max;
         // Whoever reads well may have much to read in one moment.
-        let stands = waits.is_some_and(|waits| waits >= BURST);
-        match self.share().filter(|share| stands && *share < bytes_max) {
+        let stands = |moment: Duration| waits.is_some_and(|waits| waits >= moment);
+        let share = self.share().filter(|(share, _)| *share < bytes_max);
+        match share.filter(|(_, moment)| stands(*moment)) {
             None => (bytes_max, ""),
-            Some(share) => {
+            Some((share, _)) => {
                 let because = ", its share while all subscribers together leave too much unread";
                 (share, because)
             }
         }
     }
 
-    /// What it may hold back for longer than a moment, while all together leave too much unread.
-    fn share(&self) -> Option<usize> {
+    /// What it may hold back for longer than a moment, and how long that is, while all together leave too much unread.
+    fn share(&self) -> Option<(usize, Duration)> {
         let max = self.bounds.together_max?;
         let Listener {
             waiting, bounded, ..
         } = &*self.listener;
-        let crowded = waiting.load(Ordering::Relaxed) > max;
-        crowded.then(|| max / bounded.load(Ordering::Relaxed).max(1))
+        let waiting = waiting.load(Ordering::Relaxed);
+        let share = || max / bounded.load(Ordering::Relaxed).max(1);
+        (waiting > max).then(|| (share(), burst(waiting, max)))
     }
 
     fn end(&self) {
@@ -324,11 +336,11 @@ impl Events {
     /// In how long [`Events::lag`] finds the reader too slow if it reads nothing until then, where that is because all leave too much unread:
     /// whoever writes then looks again, since there may be nothing more to write.
     pub fn lags_in(&self) -> Option<Duration> {
-        let share = self.shared.share()?;
+        let (share, moment) = self.shared.share()?;
         let now = self.shared.listener.clock.now();
         self.shared.change(|State { queue, .. }| {
             let since = queue.since()?;
-            (queue.held() > share).then(|| BURST.saturating_sub(now - since))
+            (queue.held() > share).then(|| moment.saturating_sub(now - since))
         })
     }
 

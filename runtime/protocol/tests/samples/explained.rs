@@ -75,6 +75,7 @@ pub fn explained() -> OffersExplained {
             reason,
         }],
     };
+    let spent = Standing::BudgetSpent { most: 7 };
     let paused = Standing::Paused {
         agents: 1,
         awaited: 300,
@@ -84,7 +85,7 @@ pub fn explained() -> OffersExplained {
         role: "eng/web".to_owned(),
         share: 0.25,
         role_share: 0.5,
-        standing: vec![paused, Standing::Inactive, Standing::Suppressed],
+        standing: vec![paused, Standing::Inactive, Standing::Suppressed, spent],
         agents: 3_900,
         reasons: reasons.map(tally).into(),
         untold: 1,

@@ -77,6 +77,7 @@ pub fn status() -> TaskStatus {
     TaskStatus {
         executor_id: Some(id("e")),
         container_id: Some(Uuid([7; 16]).into()),
+        address: None,
         uuid: Some(Uuid([9; 16])),
         healthy: Some(true),
         termination: Some(Termination::Signaled(9)),

@@ -1,12 +1,14 @@
 //! How tasks are.
 
+use std::net::IpAddr;
+
 use protocol::{Source, TaskStatus as Status};
 use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::uuid;
 use super::{At, read_labels, read_seconds, refuse, some, write_labels};
-use crate::describe::{Describe, Fields, Gives, Output, Place, made};
+use crate::describe::{Describe, Each, Fields, Gives, Output, Place, made};
 use crate::message::Entry;
 use crate::schema;
 
@@ -84,6 +86,7 @@ impl TryFrom<&schema::TaskStatus> for Status {
             agent_id: some("agent_id", status.agent_id.as_ref())?,
             executor_id: some("executor_id", status.executor_id.as_ref())?,
             container_id: some("container_status.container_id", container_id)?,
+            address: container.and_then(|container| only_address(&container.network_infos)),
             timestamp: Timestamp::from_nanos(0) + read_seconds("timestamp", status.timestamp)?,
             uuid: status.uuid.as_deref().map(uuid).transpose().at("uuid")?,
             healthy: status.healthy,
@@ -94,6 +97,60 @@ impl TryFrom<&schema::TaskStatus> for Status {
                 .at("unreachable_time")?,
             labels: read_labels(status.labels.as_ref()),
         })
+    }
+}
+
+/// The address of the network that a container is in, where its status names one. What else executors say of their containers' networks, their agent knows better.
+fn only_address(networks: &[schema::NetworkInfo]) -> Option<IpAddr> {
+    let mut addresses = networks.iter().flat_map(|network| &network.ip_addresses);
+    let first = addresses.next()?.ip_address.as_ref()?;
+    first.parse().ok()
+}
+
+/// A container of ours: it is in the network of its agent's host, whose address this is, as Mesos' agents say it where nothing isolates networks.
+#[derive(Clone, Copy, Debug)]
+pub struct Contained<'a> {
+    /// Its id.
+    pub id: Option<&'a protocol::ContainerId>,
+    /// The address, where it is known.
+    pub address: Option<IpAddr>,
+}
+
+impl Contained<'_> {
+    /// Whether nothing is known of it.
+    fn is_unknown(&self) -> bool {
+        self.id.is_none() && self.address.is_none()
+    }
+}
+
+impl Describe<schema::ContainerStatus> for Contained<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::ContainerStatus, O>) {
+        let networks = self.address.iter().map(|address| Network(*address));
+        fields
+            .network_infos(Each(networks))
+            .container_id(self.id.map(schema::ContainerID::from));
+    }
+}
+
+impl From<Contained<'_>> for schema::ContainerStatus {
+    fn from(contained: Contained<'_>) -> Self {
+        made(&contained)
+    }
+}
+
+/// The network of a host that has this address.
+struct Network(IpAddr);
+
+impl Describe<schema::NetworkInfo> for Network {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::NetworkInfo, O>) {
+        let address = schema::NetworkInfoIPAddress {
+            protocol: Some(match self.0 {
+                IpAddr::V4(_) => schema::NetworkInfoProtocol::IPv4,
+                IpAddr::V6(_) => schema::NetworkInfoProtocol::IPv6,
+            }),
+            ip_address: Some(self.0.to_string()),
+        };
+        fields.ip_addresses(Each(std::iter::once(address)));
     }
 }
 
@@ -120,11 +177,10 @@ impl From<Timestamp> for schema::TimeInfo {
 impl Describe<schema::TaskStatus> for Status {
     /// How the process ended (`termination`) stands in the message only.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::TaskStatus, O>) {
-        let container = self.container_id.as_ref();
-        let container_status = container.map(|id| schema::ContainerStatus {
-            container_id: Some(id.into()),
-            ..schema::ContainerStatus::default()
-        });
+        let contained = Contained {
+            id: self.container_id.as_ref(),
+            address: self.address,
+        };
         // Nanoseconds would be rounded twice.
         let timestamp = (self.timestamp.as_nanos() / 1000) as f64 / 1e6;
         fields
@@ -140,7 +196,7 @@ impl Describe<schema::TaskStatus> for Status {
             .reason(self.reason)
             .uuid(self.uuid.as_ref().map(|uuid| uuid.0.as_slice()))
             .labels(write_labels(&self.labels))
-            .container_status(container_status)
+            .container_status((!contained.is_unknown()).then_some(contained))
             .unreachable_time(self.unreachable_since);
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use resources::Invalid;
 
+use super::discovery::{discovery, with_discovery, write_other_labels};
 use super::resource::{read_resources, write_resources};
-use super::{At, each, need, read_labels, refuse, some, write_labels};
+use super::{At, each, need, refuse, some};
 use crate::schema::{
     CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DurationInfo,
     Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType,
@@ -53,7 +54,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
                 .map(|data| data.to_vec())
                 .unwrap_or_default(),
             kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
-            labels: read_labels(task.labels.as_ref()),
+            labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
         })
     }
 }
@@ -74,7 +75,8 @@ impl From<&protocol::TaskInfo> for TaskInfo {
                 .command
                 .as_ref()
                 .map(|command| Box::new(command.into())),
-            labels: write_labels(&task.labels),
+            labels: write_other_labels(&task.labels),
+            discovery: discovery(&task.labels).map(Box::new),
             kill_policy: task.kill_policy.as_ref().map(Into::into),
             ..Self::default()
         }
@@ -187,7 +189,7 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
                 .map(|data| data.to_vec())
                 .unwrap_or_default(),
             shutdown_grace_period: some("shutdown_grace_period", grace_period)?,
-            labels: read_labels(executor.labels.as_ref()),
+            labels: with_discovery(executor.labels.as_ref(), executor.discovery.as_deref()),
         })
     }
 }
@@ -201,7 +203,8 @@ impl From<&protocol::ExecutorInfo> for ExecutorInfo {
             command: Some(Box::new((&executor.command).into())),
             name: Some(executor.name.clone()),
             shutdown_grace_period: executor.shutdown_grace_period.map(Into::into),
-            labels: write_labels(&executor.labels),
+            labels: write_other_labels(&executor.labels),
+            discovery: discovery(&executor.labels).map(Box::new),
             r#type: Some(ExecutorInfoType::Custom),
             ..Self::default()
         }

@@ -1,6 +1,7 @@
 //! Words of the protocol, made by chance.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use protocol::agent::Domain;
@@ -8,7 +9,7 @@ use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
-    TaskStatus, Unavailability, Uuid,
+    TaskStatus, Unavailability, Uuid, marks,
 };
 use resources::{
     Annotations, Attribute, AttributeValue, Attributes, Conversion, DiskInfo, DiskSource, Label,
@@ -49,6 +50,23 @@ impl Chance {
         self.list(|chance| (chance.text(), chance.text()))
             .into_iter()
             .collect()
+    }
+
+    /// Labels, among which may be how something is found, or a text that only looks so.
+    fn labels_of_what_is_found(&mut self) -> BTreeMap<String, String> {
+        let mut labels = self.labels();
+        let found = self.some(|chance| {
+            chance.pick(&[
+                r#"{"visibility":"CLUSTER"}"#,
+                r#"{"visibility":"EXTERNAL","name":"web","ports":{"ports":[{"number":80,"name":"http"}]}}"#,
+                r#"{ "visibility": "CLUSTER" }"#,
+                r#"{"visibility":"CLUSTER","unknown":1}"#,
+                r#"{"name":"web"}"#,
+                "no JSON",
+            ])
+        });
+        labels.extend(found.map(|text| (marks::DISCOVERY.to_owned(), text.to_owned())));
+        labels
     }
 
     fn role(&mut self) -> Role {
@@ -199,7 +217,7 @@ impl Chance {
             resources: self.resources(),
             data: self.text().into_bytes(),
             shutdown_grace_period: self.some(Self::duration),
-            labels: self.labels(),
+            labels: self.labels_of_what_is_found(),
         }
     }
 
@@ -216,7 +234,7 @@ impl Chance {
             kill_policy: self.some(|chance| KillPolicy {
                 grace_period: chance.duration(),
             }),
-            labels: self.labels(),
+            labels: self.labels_of_what_is_found(),
         }
     }
 
@@ -241,6 +259,13 @@ impl Chance {
             agent_id: self.some(Self::id),
             executor_id: self.some(Self::id),
             container_id: self.some(Self::id),
+            address: self.some(|chance| {
+                let bits = chance.next();
+                match chance.half() {
+                    true => Ipv4Addr::from_bits(bits as u32).into(),
+                    false => Ipv6Addr::from_bits(u128::from(bits) << 64 | 1).into(),
+                }
+            }),
             timestamp: self.moment(),
             uuid: self.some(Self::uuid),
             healthy: self.some(Self::half),

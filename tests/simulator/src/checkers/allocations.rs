@@ -19,12 +19,12 @@
 //!
 //! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
 
+mod holder;
 mod returned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::digest::{self, Printer};
 use protocol::message::operation::ApplyOperation;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{DisownTasks, RegisterAgent, ReregisterAgent};
@@ -32,9 +32,10 @@ use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged, TearDown,
 };
 use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskUpdated};
-use protocol::{AgentId, ExecutorId, FrameworkId, OfferId, TaskId};
+use protocol::{AgentId, FrameworkId, OfferId, TaskId};
 use resources::Resources;
 
+pub(super) use self::holder::Holder;
 use self::returned::Returned;
 use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
 use super::{broken, given_up};
@@ -45,31 +46,6 @@ use crate::event::{Event, Spoken, What};
 const GRACE: Duration = Duration::from_secs(1);
 
 const NAME: &str = "allocations";
-
-/// What holds resources of an agent, beside offers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holder {
-    Task(FrameworkId, TaskId),
-    Executor(FrameworkId, ExecutorId),
-}
-
-impl Holder {
-    pub fn framework(&self) -> &FrameworkId {
-        match self {
-            Self::Task(framework, _) | Self::Executor(framework, _) => framework,
-        }
-    }
-
-    /// Whether it is in one of the buckets that an agent has told in full.
-    pub fn is_in(&self, part: &Part) -> bool {
-        let mut printer = Printer::new(part.key);
-        let place = match self {
-            Self::Task(framework, task) => printer.task_place(framework, task),
-            Self::Executor(framework, executor) => printer.executor_place(framework, executor),
-        };
-        part.which.contains(&digest::bucket(place, part.of))
-    }
-}
 
 #[derive(Clone)]
 struct Held {
@@ -90,6 +66,8 @@ impl Held {
 struct Offered {
     framework: FrameworkId,
     resources: Resources,
+    /// The node of the scheduler that it was made to.
+    to: String,
     made: Duration,
 }
 
@@ -304,13 +282,14 @@ impl Allocations {
         what.map_or(Ok(()), Err)
     }
 
-    fn offers(&mut self, made: &OffersMade, at: Duration) -> Result<(), String> {
+    fn offers(&mut self, made: &OffersMade, to: &str, at: Duration) -> Result<(), String> {
         let mut touched = BTreeSet::new();
         for offer in &made.offers {
             let agent = self.agents.entry(offer.agent_id.clone()).or_default();
             let offered = Offered {
                 framework: offer.framework_id.clone(),
                 resources: bare(&offer.resources),
+                to: to.to_owned(),
                 made: at,
             };
             agent.offers.insert(offer.id.clone(), offered);
@@ -417,11 +396,11 @@ impl Allocations {
     }
 
     /// The framework has a new subscription: its earlier offers were taken back, and what was noted cannot be shown any more.
-    fn subscribed(&mut self, framework: &FrameworkId, at: Duration) {
+    fn subscribed(&mut self, framework: &FrameworkId, node: &str, at: Duration) {
+        let is_new = |offer: &Offered| offer.made == at && offer.to == node;
         for agent in self.agents.values_mut() {
-            agent
-                .offers
-                .retain(|_, offer| offer.framework != *framework || offer.made == at);
+            let offers = &mut agent.offers;
+            offers.retain(|_, offer| offer.framework != *framework || is_new(offer));
         }
         self.charges
             .retain(|charge| !charge.unproven.contains(framework));
@@ -434,9 +413,10 @@ impl Allocations {
             if self.frameworks.asking(spoken.to).next().is_some() {
                 // The first offers after a new subscription may leave before its answer does.
                 let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
-                to.into_iter().for_each(|to| self.subscribed(to, at));
+                to.into_iter()
+                    .for_each(|to| self.subscribed(to, spoken.to, at));
             }
-            self.offers(made, at).map_err(now)?;
+            self.offers(made, spoken.to, at).map_err(now)?;
         } else if let Some(run) = spoken.is::<RunTasks>() {
             self.run(run, at).map_err(now)?;
         } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
@@ -536,8 +516,11 @@ impl Checker for Allocations {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        if let Some(framework) = self.frameworks.see(event) {
-            self.subscribed(&framework, event.at);
+        if let Some(framework) = self.frameworks.see(event)
+            && let Some(newest) = self.frameworks.get(&framework)
+        {
+            let node = newest.node.clone();
+            self.subscribed(&framework, &node, event.at);
         }
         if let Some(registration) = self.registrations.see(event) {
             self.judgements += 1;

@@ -204,7 +204,8 @@ impl Registrations {
             self.open.lost(master);
         }
         match event.what {
-            What::NodeEnded { node, .. } => {
+            // A master that thinks about an agent's question takes it in also if that has ended meanwhile; nobody hears the answer.
+            What::NodeStarted { node, .. } => {
                 self.open.0.remove(node);
             }
             What::Heard(spoken) => {
@@ -265,8 +266,10 @@ pub(super) struct Subscription {
     pub scheduler: Pid,
     /// What it said of itself.
     pub info: FrameworkInfo,
-    /// Since when.
+    /// Since when it is known to its scheduler.
     pub since: Duration,
+    /// When the master began it: before that, if it was told to lead before it had heard that it stands by.
+    pub begun: Duration,
 }
 
 /// The frameworks.
@@ -281,8 +284,8 @@ pub(super) struct Frameworks {
     speaks: BTreeMap<String, FrameworkId>,
     /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
     waiting: BTreeMap<String, (Subscribe, String)>,
-    /// Nodes whose schedulers that master has told to lead before its answer that they stand by: they heed it when that has come.
-    early: BTreeMap<String, (Subscribed, String)>,
+    /// Nodes whose schedulers that master has told to lead, at that time, before its answer that they stand by: they heed it when that has come.
+    early: BTreeMap<String, (Subscribed, String, Duration)>,
 }
 
 /// One that stands by will be subscribed as it is now.
@@ -306,7 +309,7 @@ impl Frameworks {
             self.open.lost(master);
             self.newest.retain(|_, newest| newest.master != master);
             self.waiting.retain(|_, (_, of)| of != master);
-            self.early.retain(|_, (_, of)| of != master);
+            self.early.retain(|_, (_, of, _)| of != master);
         }
         match event.what {
             What::NodeEnded { node, .. } => {
@@ -326,11 +329,12 @@ impl Frameworks {
                 let YouLead { subscribed } = spoken.is::<YouLead>()?;
                 let Some((question, _)) = self.waiting.remove(spoken.to) else {
                     self.asking(spoken.to).next()?;
-                    let told = (subscribed.clone(), spoken.from.to_owned());
+                    let told = (subscribed.clone(), spoken.from.to_owned(), event.at);
                     self.early.insert(spoken.to.to_owned(), told);
                     return None;
                 };
-                return Some(self.subscribed(subscribed, question, &spoken, event.at));
+                let at = [event.at; 2];
+                return Some(self.subscribed(subscribed, question, &spoken, at));
             }
             _ => {}
         }
@@ -343,8 +347,8 @@ impl Frameworks {
             Some(Ok(Standing::StandsBy(standing))) => {
                 let mut question = self.open.welcomed(spoken)?;
                 question.framework.id = Some(standing.framework_id.clone());
-                if let Some((subscribed, _)) = self.early.remove(spoken.to) {
-                    return Some(self.subscribed(&subscribed, question, spoken, at));
+                if let Some((subscribed, _, told)) = self.early.remove(spoken.to) {
+                    return Some(self.subscribed(&subscribed, question, spoken, [told, at]));
                 }
                 let waits = (question, spoken.from.to_owned());
                 self.waiting.insert(spoken.to.to_owned(), waits);
@@ -359,7 +363,7 @@ impl Frameworks {
             Ok(subscribed) => {
                 let question = self.open.welcomed(spoken)?;
                 self.waiting.remove(spoken.to);
-                Some(self.subscribed(subscribed, question, spoken, at))
+                Some(self.subscribed(subscribed, question, spoken, [at; 2]))
             }
             Err(_) => {
                 self.open.refused(spoken);
@@ -373,7 +377,7 @@ impl Frameworks {
         subscribed: &Subscribed,
         question: Subscribe,
         spoken: &Spoken<'_>,
-        since: Duration,
+        [begun, since]: [Duration; 2],
     ) -> FrameworkId {
         let id = subscribed.framework_id.clone();
         let subscription = Subscription {
@@ -382,6 +386,7 @@ impl Frameworks {
             scheduler: question.scheduler,
             info: question.framework,
             since,
+            begun,
         };
         self.newest.insert(id.clone(), subscription);
         let (master, node) = (spoken.from.to_owned(), spoken.to.to_owned());

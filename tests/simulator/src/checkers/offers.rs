@@ -208,7 +208,9 @@ impl Checker for Offers {
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         if let Some(framework) = self.frameworks.see(event) {
             // What was made at this moment follows the subscription: its answer leaves a little later.
-            let over = |open: &Open| open.framework == framework && open.made < event.at;
+            let begun = self.frameworks.get(&framework).map(|newest| newest.begun);
+            let is_older = |open: &Open| begun.is_none_or(|begun| open.made < begun);
+            let over = |open: &Open| open.framework == framework && is_older(open);
             let over = self.open.iter().filter(|(_, open)| over(open));
             let over: Vec<OfferId> = over.map(|(id, _)| id.clone()).collect();
             for id in over {
@@ -322,6 +324,29 @@ mod tests {
             .runs(&tasks)
             .is_broken("offer o1, which was not open");
         stage().runs(&tasks).is_broken("no accept");
+    }
+
+    /// Seed 18510 of a group's: the master's answer that it stands by was slower than its registry.
+    #[test]
+    fn what_is_offered_to_who_was_told_to_lead_is_open_when_the_answer_comes_that_it_stands_by() {
+        let tasks = [task("t", "cpus:1")];
+        for is_told in [true, false] {
+            let mut stage = stage();
+            stage.asks_to_stand_by("framework-1");
+            if is_told {
+                stage.told_to_lead("framework-1");
+            }
+            stage.offers_text("o2", "cpus:1").wait(seconds(2));
+            stage.answered_that_it_stands_by("framework-1");
+            if !is_told {
+                stage.told_to_lead("framework-1");
+            }
+            stage.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
+            match is_told {
+                true => stage.is_clean(),
+                false => stage.is_broken("offer o2, which was not open"),
+            }
+        }
     }
 
     #[test]

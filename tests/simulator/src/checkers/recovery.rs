@@ -264,11 +264,9 @@ impl Checker for Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, framework, master, pid, seconds, status, task};
+    use super::super::stage::{Stage, seconds, status, task};
     use super::*;
     use protocol::FrameworkInfo;
-    use protocol::message::scheduler::Subscribed;
-    use protocol::message::standby::{StandBy, Standing, StandingBy, YouLead};
 
     /// An hour, with a task that runs, up to a minute after the faults.
     fn stage() -> Stage<Recovery> {
@@ -373,25 +371,11 @@ mod tests {
             let mut stage = stage();
             heard(&mut stage).fact(What::MasterEnded { node: "master" });
             stage.fact(What::MasterBegan { node: "master" });
-            let ask = StandBy {
-                framework: FrameworkInfo::new("user", "f"),
-                scheduler: pid("framework-1"),
-                wants: Default::default(),
-            };
-            let (framework_id, master) = (framework(), master());
-            let subscribed = Subscribed {
-                framework_id: framework_id.clone(),
-                master: master.clone(),
-            };
-            let standing = Standing::StandsBy(StandingBy {
-                framework_id,
-                master,
-            });
-            stage.told("framework-1", "master", &ask);
+            stage.asks_to_stand_by("framework-1");
             if is_told {
-                stage.told("master", "framework-1", &YouLead { subscribed });
+                stage.told_to_lead("framework-1");
             }
-            stage.replied::<StandBy>("master", "framework-1", &Ok(standing));
+            stage.answered_that_it_stands_by("framework-1");
             match is_told {
                 true => rest(&mut stage).is_clean(),
                 false => rest(&mut stage).is_broken("nobody leads f"),

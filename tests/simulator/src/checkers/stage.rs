@@ -15,6 +15,7 @@ use protocol::message::scheduler::{
     AcceptOffers, AcknowledgeStatus, DeclineOffers, OfferRescinded, OffersMade, StatusChanged,
     Subscribe, Subscribed, SubscriptionRefused,
 };
+use protocol::message::standby::{StandBy, Standing, StandingBy, YouLead};
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{
     AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, Filters, FrameworkId, FrameworkInfo,
@@ -210,6 +211,16 @@ impl<C: Checker> Stage<C> {
     }
 
     pub fn register(&mut self, has: &str, lends: &str, tasks: Vec<RunningTask>) -> &mut Self {
+        self.asks_to_register(has, lends, tasks).is_registered()
+    }
+
+    /// The agent asks to be registered, and has no answer yet.
+    pub fn asks_to_register(
+        &mut self,
+        has: &str,
+        lends: &str,
+        tasks: Vec<RunningTask>,
+    ) -> &mut Self {
         let lent = resources(lends).to_revocable(Revocable::Throttleable);
         let ask = RegisterAgent {
             held: Held {
@@ -219,13 +230,17 @@ impl<C: Checker> Stage<C> {
             oversubscribed: lent.unwrap(),
             ..arrival(resources(has))
         };
+        self.told("agent-1", "master", &ask)
+    }
+
+    /// It is answered.
+    pub fn is_registered(&mut self) -> &mut Self {
         let welcome: Result<_, RegistrationRefused> = Ok(AgentRegistered {
             agent_id: agent(),
             master: master(),
             total_ping_timeout: seconds(75),
         });
-        self.told("agent-1", "master", &ask)
-            .replied::<RegisterAgent>("master", "agent-1", &welcome)
+        self.replied::<RegisterAgent>("master", "agent-1", &welcome)
     }
 
     /// Comes back, and has nothing in the buckets of these tasks of `f`; the rest it has told in short.
@@ -308,6 +323,37 @@ impl<C: Checker> Stage<C> {
         });
         self.told(node, "master", &ask)
             .replied::<Subscribe>("master", node, &welcome)
+    }
+
+    /// A scheduler there asks to stand by for the framework `f`, and is not answered.
+    pub fn asks_to_stand_by(&mut self, node: &str) -> &mut Self {
+        let ask = StandBy {
+            framework: FrameworkInfo::new("user", "f"),
+            scheduler: pid(node),
+            wants: Default::default(),
+        };
+        self.told(node, "master", &ask)
+    }
+
+    /// It is answered.
+    pub fn answered_that_it_stands_by(&mut self, node: &str) -> &mut Self {
+        let (framework_id, master) = (framework(), master());
+        let standing = StandingBy {
+            framework_id,
+            master,
+        };
+        let answer = Ok(Standing::StandsBy(standing));
+        self.replied::<StandBy>("master", node, &answer)
+    }
+
+    /// It is told to lead.
+    pub fn told_to_lead(&mut self, node: &str) -> &mut Self {
+        let (framework_id, master) = (framework(), master());
+        let subscribed = Subscribed {
+            framework_id,
+            master,
+        };
+        self.told("master", node, &YouLead { subscribed })
     }
 
     /// The scheduler of `f` on that node asks, and has no answer yet.

@@ -14,8 +14,6 @@
 //! Nor may an agent have written down what was acknowledged when it falls: its next process says that again, from the first update of which it does
 //! not know that it arrived, and the driver passes over what it has heard.
 //!
-//! An agent does not have what it has dropped, so a new master may call that gone before it hears that it was dropped.
-//!
 //! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
 //! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
 
@@ -53,8 +51,6 @@ struct Live {
 
 struct End {
     state: TaskState,
-    /// Whether a master said so of itself, without an update.
-    is_masters: bool,
     heard: Duration,
 }
 
@@ -104,13 +100,9 @@ impl States {
             let is_same = end.state == status.state || is_ignorance(status);
             let is_retold = status.uuid.is_some_and(|uuid| self.told.contains(&uuid));
             let is_again = is_retold || is_an_answer(status);
-            let was_never_there = end.is_masters
-                && end.state == TaskState::Gone
-                && status.state == TaskState::Dropped;
             let (framework, task) = key;
             let (end, since) = ((framework, task, end.state), end.heard);
             if is_same
-                || was_never_there
                 || (is_again || is_of_the_next(status)) && self.may_be_unknown(&end)
                 || is_retold && self.has_fallen(status, since)
             {
@@ -125,7 +117,6 @@ impl States {
             self.live.remove(&key);
             let end = End {
                 state: status.state,
-                is_masters: status.uuid.is_none(),
                 heard: at,
             };
             self.ended.insert(key, end);
@@ -355,17 +346,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_called_gone_by_a_master_may_have_been_dropped_and_nothing_else() {
+    fn what_was_called_gone_by_a_master_has_no_other_end_by_its_agents_words() {
         let mut gone = status("t", TaskState::Gone, None);
         gone.source = Source::Master;
-        for (state, clean) in [(TaskState::Dropped, true), (TaskState::Failed, false)] {
+        for state in [TaskState::Dropped, TaskState::Failed] {
             let end = status("t", state, Some(1));
-            let mut stage = stage();
-            stage.changed(&gone).changed(&end);
-            match clean {
-                true => stage.is_clean(),
-                false => stage.is_broken("had ended as TASK_GONE"),
-            }
+            stage()
+                .changed(&gone)
+                .changed(&end)
+                .is_broken("had ended as TASK_GONE");
         }
     }
 

@@ -7,6 +7,7 @@
 )]
 
 mod guarantees;
+mod hoarding;
 mod locality;
 mod long;
 mod town;

@@ -153,6 +153,11 @@ pub struct Town {
 impl Town {
     /// A town without agents and frameworks, whose allocator has these parameters.
     pub async fn new(network: Network, allocator: &[(&str, &str)]) -> Self {
+        Self::with(network, allocator, Config::default()).await
+    }
+
+    /// The same, whose master is so.
+    pub async fn with(network: Network, allocator: &[(&str, &str)], config: Config) -> Self {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
         let modules = modules::registry();
@@ -163,7 +168,6 @@ impl Town {
             .fold(given, |given, (key, value)| given.with(*key, *value));
         let allocator = modules.allocator(&node, "hierarchical", sorter.unwrap(), &given);
         let registry = Box::new(MemoryRegistry::new());
-        let config = Config::default();
         let started = master::start(&node, config, 0, allocator.unwrap(), registry).unwrap();
         node.clock().settle().await;
         let operator = network.node("operator", Role::Operator, &[Role::Master]);

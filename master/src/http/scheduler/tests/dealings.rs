@@ -94,6 +94,7 @@ fn calls_events_offers_operations_and_ends_of_tasks_are_counted_by_framework() {
             ("events/update", 2),
             ("offers/accepted", 1),
             ("offers/declined", 1),
+            ("offers/held_secs/count", 3),
             ("offers/rescinded", 1),
             ("offers/sent", 3),
             ("operations", 1),

@@ -304,6 +304,31 @@ fn an_accept_that_is_said_again_to_the_next_master_voids_no_operation_that_the_r
     });
 }
 
+/// Found by a rehearsal of a group (seed 16779): it was done and forgotten, its framework heard ERROR, and FINISHED once the agent was back.
+#[test]
+fn an_accept_that_is_said_again_voids_no_operation_of_an_agent_that_is_not_back() {
+    rehearse_network(|network| async move {
+        let story = Story::with(network, lasting).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let story = story.next().await;
+        let op = || named("op", reserve("cpus:1"));
+        story.accept(&[&offer], vec![op()]).await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_RECOVERING"]);
+        let steps = vec![op(), launch("t", &story.agent_id)];
+        story.accept(&[&offer], steps).await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_RECOVERING"]);
+        let elsewhere = AgentId::new("elsewhere").unwrap();
+        let steps = vec![op(), launch("u", &elsewhere)];
+        story.accept(&[&offer], steps).await;
+        let heard = story.scheduler.heard();
+        assert_eq!(heard[0], "op OPERATION_ERROR", "there is no such agent");
+        let total = resources("cpus:8;mem:8192;disk:100");
+        comes(&story.agent, story.back(total, 2, 0)).await;
+        story.accept(&[&offer], vec![op()]).await;
+        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+    });
+}
+
 #[test]
 fn an_agent_that_registers_while_the_registry_writes_hears_of_the_operation_after_that() {
     rehearse_network(|network| async move {

@@ -7,6 +7,7 @@ use master::registry::RegistryOperation;
 use protocol::message::registration::RunningTask;
 use protocol::{FrameworkInfo, TaskState};
 use resources::Revocable;
+use runtime::Role;
 
 fn stage() -> Stage<Allocations> {
     Stage::new(Allocations::default(), "cpus:4;ports:[1-10]")
@@ -89,6 +90,35 @@ fn an_agent_that_comes_back_holds_what_it_reports() {
     stage.offers_text("o1", "cpus:4").is_clean();
 }
 
+/// Seed 651 of a group's: its master asked a majority before it took the agent in, which crashed meanwhile.
+#[test]
+fn an_agent_that_has_crashed_before_it_is_answered_is_taken_in_with_what_it_reported() {
+    let tasks = [task("t", "cpus:3")];
+    for answered in [true, false] {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4");
+        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        stage
+            .wait(seconds(1))
+            .asks_to_register("cpus:4", "", Vec::new());
+        let (node, role) = ("agent-1", Role::Agent);
+        stage.fact(What::NodeEnded {
+            node,
+            crashed: true,
+        });
+        match answered {
+            true => stage.is_registered(),
+            // Nobody answers an earlier process when the next has begun.
+            false => stage.fact(What::NodeStarted { node, role }),
+        };
+        stage.offers_text("o2", "cpus:4");
+        match answered {
+            true => stage.is_clean(),
+            false => stage.is_broken("cpus"),
+        }
+    }
+}
+
 /// What is not told differs in nothing from what its master had.
 #[test]
 fn an_agent_that_comes_back_with_a_part_holds_that_and_what_it_had() {
@@ -156,6 +186,22 @@ fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
     stage.offers_text("o1", "cpus:4").wait(seconds(1));
     stage.asks_to_subscribe("framework-1");
     stage.offers_text("o2", "cpus:4").is_clean();
+}
+
+/// Found by a rehearsal of a group (seed 6815): the first scheduler ended at the moment at which it was offered something.
+#[test]
+fn what_a_scheduler_was_offered_that_leads_no_more_is_taken_back() {
+    let four = resources("cpus:4");
+    for (next, clean) in [("standby-1", true), ("framework-1", false)] {
+        let mut stage = stage();
+        stage.offers_text("o1", "cpus:4");
+        stage.subscribe(next, FrameworkInfo::new("user", "f"));
+        stage.offers(next, &[offer("o2", "f", &four)]);
+        match clean {
+            true => stage.is_clean(),
+            false => stage.is_broken("beyond"),
+        }
+    }
 }
 
 fn lent(text: &str) -> Resources {

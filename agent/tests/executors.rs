@@ -1,0 +1,301 @@
+//! What executors say over HTTP that cannot be heard: each field that may be wrong, and each way to be nobody (SPEC 2.1, 2.5).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod stage;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use http::api::Streams;
+use http::rehearsal::{answer, hostile_calls, said};
+use protocol::message::task::RunTasks;
+use serde_json::{Value, json};
+use stage::*;
+
+const PATH: &str = "/api/v1/executor";
+
+/// The routes of an agent that runs a task of the framework's own executor, and that one's token.
+async fn running(world: &World) -> (Router, String) {
+    world.master.tell(RunTasks {
+        framework: framework(),
+        tasks: vec![custom("a")],
+    });
+    world.settle().await;
+    let request = world.stage.launched.lock().unwrap()[0].clone();
+    let token = request.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"].clone();
+    let (agent, node) = (&world.agent, &world.node);
+    let counters = meros_agent::counters(agent);
+    let routes = meros_agent::routes(agent, node, counters, &Streams::new(node));
+    (routes, token)
+}
+
+/// A call of the executor that runs.
+fn call(kind: &str, more: Value) -> Value {
+    let mut call = json!({
+        "executor_id": { "value": "own" }, "framework_id": { "value": framework_id().as_str() }, "type": kind,
+    });
+    let fields = more.as_object().cloned().unwrap_or_default();
+    call.as_object_mut().unwrap().extend(fields);
+    call
+}
+
+/// An update, of whose status a field is something else, or is not there.
+fn update(field: &str, value: Value) -> Value {
+    let mut status = json!({
+        "task_id": { "value": "a" }, "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA==",
+    });
+    match value {
+        Value::Null => drop(status.as_object_mut().unwrap().remove(field)),
+        value => status[field] = value,
+    }
+    json!({ "status": status })
+}
+
+fn post(token: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
+    let mut request = Request::post(PATH);
+    if !headers.iter().any(|(name, _)| *name == "Content-Type") {
+        request = request.header("Content-Type", "application/json");
+    }
+    if !token.is_empty() {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(body.into()).unwrap()
+}
+
+/// SPEC 2.1, 2.5: each by the field that it has wrong.
+#[test]
+fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let status =
+            |field: &str, value: Value| call("UPDATE", json!({ "update": update(field, value) }));
+        let subscribe = |what: Value| call("SUBSCRIBE", json!({ "subscribe": what }));
+        let updates = |field: &str, value: Value| {
+            let good = update("message", json!("good"));
+            subscribe(json!({ "unacknowledged_updates": [good, update(field, value)] }))
+        };
+        let many = vec![update("message", json!("m")); 50_001];
+        let own = |field: &str, value: Value| {
+            let mut call = call("HEARTBEAT", json!({}));
+            call[field] = value;
+            call
+        };
+        let long = "x".repeat(300);
+        let cases = [
+            (own("type", json!("BREW")), "type is"),
+            (own("type", json!(["HEARTBEAT", "HEARTBEAT"])), "type"),
+            (
+                own("executor_id", json!({ "value": "" })),
+                "executor_id.value",
+            ),
+            (
+                own("executor_id", json!({ "value": "a/b" })),
+                "executor_id.value",
+            ),
+            (
+                own("executor_id", json!({ "value": 7 })),
+                "executor_id.value",
+            ),
+            (
+                own("framework_id", json!({ "value": long })),
+                "framework_id.value",
+            ),
+            (own("framework_id", json!("f")), "framework_id"),
+            (call("UPDATE", json!({})), "update is `absent`"),
+            (call("UPDATE", json!({ "update": {} })), "update.status is"),
+            (status("task_id", Value::Null), "update.status.task_id is"),
+            (
+                status("task_id", json!({ "value": ".." })),
+                "update.status.task_id.value",
+            ),
+            (status("state", Value::Null), "update.status.state is"),
+            (
+                status("state", json!("TASK_FLYING")),
+                "update.status.state is",
+            ),
+            (
+                status("state", json!("TASK_STAGING")),
+                "update.status.state is",
+            ),
+            (
+                status("source", json!("SOURCE_MASTER")),
+                "update.status.source is",
+            ),
+            (
+                status("executor_id", json!({ "value": "other" })),
+                "update.status.executor_id is",
+            ),
+            (status("uuid", Value::Null), "update.status.uuid is"),
+            (status("uuid", json!("AAAA")), "update.status.uuid is"),
+            (status("uuid", json!("%%%")), "update.status.uuid"),
+            (status("timestamp", json!(-1)), "update.status.timestamp is"),
+            (
+                status("timestamp", json!(1e300)),
+                "update.status.timestamp is",
+            ),
+            (status("healthy", json!("yes")), "update.status.healthy"),
+            (
+                status("unreachable_time", json!({ "nanoseconds": -1 })),
+                "unreachable_time",
+            ),
+            (
+                status("labels", json!({ "labels": [{ "value": "v" }] })),
+                "labels.labels[0].key",
+            ),
+            (
+                status("check_status", json!({ "type": "TCP" })),
+                "update.status.check_status",
+            ),
+            (status("limitation", json!({})), "update.status.limitation"),
+            (
+                status(
+                    "container_status",
+                    json!({ "container_id": { "value": "c", "parent": { "value": "p" } } }),
+                ),
+                "container_status.container_id.parent",
+            ),
+            (call("MESSAGE", json!({})), "message is `absent`"),
+            (call("MESSAGE", json!({ "message": {} })), "message.data"),
+            (
+                call("MESSAGE", json!({ "message": { "data": "%" } })),
+                "message.data",
+            ),
+            (call("SUBSCRIBE", json!({})), "subscribe is `absent`"),
+            (
+                subscribe(json!({ "unacknowledged_tasks": [{ "name": "t" }] })),
+                "subscribe.unacknowledged_tasks[0].",
+            ),
+            (
+                updates("state", json!("TASK_STAGING")),
+                "unacknowledged_updates[1].status.state",
+            ),
+            (
+                updates("uuid", Value::Null),
+                "unacknowledged_updates[1].status.uuid",
+            ),
+            (
+                subscribe(json!({ "unacknowledged_updates": many })),
+                "subscribe.unacknowledged_updates is `a list of 50001`: expected at most 50000",
+            ),
+        ];
+        for (body, words) in cases {
+            let (status, text) = said(&routes, post(&token, &[], body.to_string())).await;
+            let shown: String = body.to_string().chars().take(300).collect();
+            assert!(
+                status == 400 && text.contains(words),
+                "{shown}: {status} {text}"
+            );
+        }
+        world.settle().await;
+        assert!(world.master.last("a").is_none());
+    });
+}
+
+/// SPEC 2.1, 2.5: bytes of any kind, also with the right token, whatever the list is in that has a million entries.
+#[test]
+fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let whole = call(
+            "UPDATE",
+            json!({ "update": update("labels", json!({ "labels": ["HERE"] })) }),
+        )
+        .to_string();
+        let (before, after) = whole.split_once("\"HERE\"").unwrap();
+        for hostile in hostile_calls([before, after]) {
+            let headers = [("Content-Type", hostile.content_type)];
+            let (status, text) = said(&routes, post(&token, &headers, hostile.body)).await;
+            let what = hostile.what;
+            assert!(
+                matches!(status, 400 | 413 | 415) && text.len() > 10,
+                "{what}: {status} {text}"
+            );
+        }
+        world.settle().await;
+        assert!(world.master.last("a").is_none());
+    });
+}
+
+/// SPEC 2.1, 2.5: who it is, how it asks, and when.
+#[test]
+fn an_executor_that_is_nobody_or_asks_otherwise_is_told_what_is_expected() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let heartbeat = call("HEARTBEAT", json!({})).to_string();
+        let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let (container, _) = token.rsplit_once('.').unwrap();
+        let guess = format!("{container}.guess");
+        for (token, headers, body, status, words) in [
+            (
+                &*guess,
+                vec![],
+                &heartbeat,
+                401,
+                "MESOS_EXECUTOR_AUTHENTICATION_TOKEN",
+            ),
+            (
+                "nonsense",
+                vec![],
+                &heartbeat,
+                401,
+                "MESOS_EXECUTOR_AUTHENTICATION_TOKEN",
+            ),
+            (
+                "",
+                vec![("Authorization", "Basic YTpi")],
+                &heartbeat,
+                401,
+                "Bearer",
+            ),
+            (&*token, vec![], &heartbeat, 403, "it has not subscribed"),
+            (
+                &*token,
+                vec![("Accept", "text/html")],
+                &subscribe,
+                406,
+                "Accept is",
+            ),
+            (
+                &*token,
+                vec![("Content-Encoding", "gzip")],
+                &subscribe,
+                415,
+                "Content-Encoding",
+            ),
+            (
+                &*token,
+                vec![("Content-Type", "text/plain")],
+                &subscribe,
+                415,
+                "Content-Type",
+            ),
+        ] {
+            let (found, text) = said(&routes, post(token, &headers, body.clone())).await;
+            assert!(
+                found == status && text.contains(words),
+                "{headers:?}: {found} {text}"
+            );
+        }
+        let get = Request::get(PATH).body(Body::empty()).unwrap();
+        let refused = answer(&routes, get).await;
+        assert_eq!(
+            (refused.status().as_u16(), &refused.headers()["Allow"]),
+            (405, &"POST".parse().unwrap())
+        );
+        // None of them has disturbed it.
+        let begun = answer(&routes, post(&token, &[], subscribe.clone())).await;
+        assert_eq!(begun.status().as_u16(), 200);
+        world.settle().await;
+        let (status, text) = said(&routes, post(&token, &[], heartbeat)).await;
+        assert_eq!((status, &*text), (202, ""));
+    });
+}
