@@ -157,6 +157,40 @@ fn a_kill_before_the_executor_subscribes_ends_the_task_and_a_later_one_goes_to_t
     });
 }
 
+/// A kill that is said again, be it to the next master, finds its task's end acknowledged: there is no second end.
+#[test]
+fn a_kill_of_a_task_that_is_over_is_not_answered_and_its_id_may_be_used_again() {
+    world(Cast::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let (_executor, _) = world.executor(0).await;
+        let told = || world.master.heard.lock().unwrap().updates.len();
+        for task in ["t", "never"] {
+            world.master.kill(task);
+            world.settle().await;
+            let before = told();
+            world.master.kill(task);
+            world.settle().await;
+            assert_eq!(told(), before, "{task}");
+        }
+        assert_eq!(
+            world.master.states("t"),
+            [TaskState::Running, TaskState::Killed]
+        );
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: Termination::Exited(0),
+        });
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let (_executor, _) = world.executor(1).await;
+        world.master.kill("t");
+        world.settle().await;
+        let twice = [TaskState::Running, TaskState::Killed].repeat(2);
+        assert_eq!(world.master.states("t"), twice);
+    });
+}
+
 #[test]
 fn many_tasks_in_one_go_are_launched_some_at_a_time_and_one_that_waits_can_be_killed() {
     world(Cast::default(), |world| async move {

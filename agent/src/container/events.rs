@@ -179,6 +179,9 @@ impl Handler<KillTask> for Containerizer {
             Some(id) => self.with(&id, ctx, |container| {
                 container.kill(&kill.task_id, kill.kill_policy)
             }),
+            None if self.ended.has(&kill.framework_id, &kill.task_id) => {
+                tracing::debug!(task = %kill.task_id, "a kill of a task that is over");
+            }
             None => {
                 // It was never here, or its launch was lost on the way: the master must not wait for it.
                 let aware = self.frameworks.get(&kill.framework_id);
@@ -325,6 +328,7 @@ impl Handler<TaskClosed> for Containerizer {
         _: &mut Context<Self>,
     ) {
         self.unplaced.forget(&framework_id, &task_id);
+        self.ended.note(&framework_id, &task_id);
         let Some(id) = self.containers.unplace(&framework_id, &task_id) else {
             return;
         };

@@ -6,6 +6,7 @@
 
 pub mod callers;
 pub mod deadlines;
+mod ended;
 mod environment;
 pub mod events;
 mod executors;
@@ -35,6 +36,7 @@ use runtime::NodeId;
 use runtime::prelude::*;
 
 use self::deadlines::{Deadlines, Event};
+use self::ended::Ended;
 use self::history::History;
 use self::keeping::Keeping;
 use self::launches::Launches;
@@ -75,6 +77,8 @@ pub struct Containerizer {
     pub(crate) containers: Table,
     /// Tasks that never came into one.
     unplaced: Unplaced,
+    /// Tasks that are over for everybody.
+    ended: Ended,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     /// What is over, for people.
     history: History,
@@ -112,6 +116,7 @@ impl Containerizer {
             untold: Vec::new(),
             containers: Table::default(),
             unplaced: Unplaced::default(),
+            ended: Ended::default(),
             frameworks: BTreeMap::new(),
             launches: Launches::default(),
             deadlines: Deadlines::default(),
@@ -157,6 +162,7 @@ impl Containerizer {
                 tracing::warn!(task = %task.task_id, "a task of this id is here already: not run again");
                 continue;
             }
+            self.ended.begins(&framework_id, &task.task_id);
             let order = match Order::of(&task, framework) {
                 Ok(order) => order,
                 Err(problem) => {
