@@ -15,7 +15,8 @@ use consensus::dump::Dump;
 use consensus::fuzzing;
 use consensus::log::Loaded;
 use consensus::machine::StateMachine;
-use consensus::member::roster::{Chartered, Entered, RosterChange};
+use consensus::member::charter::{Chartered, Entered};
+use consensus::member::roster::RosterChange;
 use master::registry::{RegistryMachine, RegistryOperation};
 use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskInfo};
 use runtime::codec::{decode, encode};
@@ -352,10 +353,7 @@ fn go_on(group: &mut Group) {
 }
 
 fn some_snapshot(chance: &mut Chance) -> Option<Vec<u8>> {
-    let mut group = Group {
-        roster: imagine(chance)?,
-        machine: RegistryMachine::new(),
-    };
+    let mut group = Group::new(imagine(chance)?, RegistryMachine::new());
     for index in 0..chance.below(6) {
         let operation: RegistryOperation = imagine(chance)?;
         group.apply(index as u64, Entered::Machine(operation));

@@ -6,12 +6,13 @@
 //! * One write is under way at a time, on the node's blocking seam. What is proposed and heard meanwhile gathers, and is the next write
 //!   (group commit). Nothing is answered, and nothing sent that says so, before the disk has it.
 //! * Packets are dropped rather than kept for a peer that is not reached: raft says it again.
-//! * Where a member sits is replicated beside the machine ([`roster`]): addresses come with the log and its snapshots, so that a
+//! * Where a member sits, and which form of operations all members read, is replicated beside the machine ([`charter`]): addresses come with the log and its snapshots, so that a
 //!   member that is added later finds its peers, and with each packet, so that one without any log yet can answer.
 //! * A disk that fails ends it, for nobody knows what of a failed write will be found again: whoever waits is told, and so is whoever watches.
 //!
 //! It never blocks its thread, never decides anything about raft itself, and never goes on after an error of its log.
 
+pub mod charter;
 mod disk;
 pub mod dumping;
 pub mod founding;
@@ -33,16 +34,17 @@ use runtime::prelude::*;
 use runtime::{SpawnError, remote};
 use serde::{Deserialize, Serialize};
 
+use self::charter::Chartered;
 use self::dumping::{Kept, ReadDump, TakeDump};
 use self::founding::Acquaint;
 use self::handle::Watcher;
 use self::joining::Joining;
 use self::operator::{ChangeMasters, ViewMaster};
 use self::peers::Peers;
-use self::roster::{Chartered, Roster};
+use self::roster::Roster;
 use self::turning::Running;
 use crate::log::LogStore;
-use crate::machine::StateMachine;
+use crate::machine::{FIRST_FORM, StateMachine};
 use crate::replica::Replica;
 use crate::wire::Packet;
 
@@ -61,8 +63,52 @@ pub struct PacketSent {
     pub from: u64,
     /// Where that member is reached.
     pub address: String,
+    /// The newest form of operations that it reads.
+    pub reads: u16,
     /// What it says.
     pub packet: Packet,
+}
+
+/// As it was said before operations had forms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketSentV1 {
+    /// The group that both belong to.
+    pub group: u64,
+    /// Who says it, by raft id.
+    pub from: u64,
+    /// Where that member is reached.
+    pub address: String,
+    /// What it says.
+    pub packet: Packet,
+}
+
+impl From<PacketSentV1> for PacketSent {
+    fn from(older: PacketSentV1) -> Self {
+        let PacketSentV1 {
+            group,
+            from,
+            address,
+            packet,
+        } = older;
+        Self {
+            group,
+            from,
+            address,
+            reads: FIRST_FORM,
+            packet,
+        }
+    }
+}
+
+impl From<&PacketSent> for PacketSentV1 {
+    fn from(newer: &PacketSent) -> Self {
+        Self {
+            group: newer.group,
+            from: newer.from,
+            address: newer.address.clone(),
+            packet: newer.packet.clone(),
+        }
+    }
 }
 
 /// A member of this group has found you, and is there: look for it too, without waiting for anything to say.
@@ -86,7 +132,8 @@ pub struct Dismissed {
 }
 
 remote! {
-    PacketSent = "consensus/packet" v1;
+    PacketSentV1 = "consensus/packet" v1;
+    PacketSent = "consensus/packet" v2 older PacketSentV1;
     Arrived = "consensus/arrived" v1;
     Dismissed = "consensus/dismissed" v1
 }
@@ -131,10 +178,7 @@ pub fn start<M: Replicated>(
         ended: ended.clone(),
         rng,
         ticks: 0,
-        phase: Phase::Opening(Chartered {
-            roster: Roster::default(),
-            machine,
-        }),
+        phase: Phase::Opening(Chartered::new(Roster::default(), machine)),
         store: Some(store),
         disk_bytes: 0,
         disk_measured: u64::MAX,
@@ -312,7 +356,8 @@ impl<M: Replicated> Member<M> {
             Phase::Running(running) => {
                 status.identity = Some(running.identity);
                 status.seat = Some(running.replica.status());
-                status.roster = running.replica.machine().roster.clone();
+                let charter = running.replica.machine();
+                (status.roster, status.form) = (charter.roster.clone(), charter.form);
             }
             Phase::Over => status.waiting = self.ended.get().cloned(),
         }

@@ -6,6 +6,7 @@
 
 mod replay;
 pub(crate) mod seen;
+mod stamp;
 mod step;
 mod tickets;
 
@@ -16,12 +17,13 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use self::seen::Seen;
+use self::stamp::Stamp;
 use self::tickets::Tickets;
 use crate::core::{
     Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
 };
 use crate::log::{Identity, Loaded, Members, Snapshot, Write};
-use crate::machine::{CannotRestore, StateMachine};
+use crate::machine::{CannotRestore, FIRST_FORM, StateMachine};
 use crate::wire::{Packet, Refused};
 
 pub use self::replay::{content, replay};
@@ -148,17 +150,21 @@ impl<M: StateMachine> Replica<M> {
 
     /// Proposes an operation that may have been proposed before under this ticket, here or at another member. It is applied once.
     pub fn propose_as(&mut self, ticket: Ticket, operation: &M::Operation) -> Result<(), Rejected> {
-        let data = encode::<M>(operation)?;
-        self.core.propose(ticket.to_context(), data.clone())?;
-        self.tickets
-            .add(ticket, self.core.status_now().term, Some(data));
+        let form = self.machine.form();
+        let data = encode(&self.machine, operation, form)?;
+        let context = Stamp { ticket, form }.to_context();
+        self.core.propose(context.clone(), data.clone())?;
+        let term = self.core.status_now().term;
+        self.tickets.add(ticket, term, Some((context, data)));
         Ok(())
     }
 
     /// Changes the members, unless the group would not survive it.
     pub fn change(&mut self, change: &MembershipChange) -> Result<Ticket, Rejected> {
         let ticket = self.tickets.draw();
-        self.core.change(ticket.to_context(), change)?;
+        let form = FIRST_FORM;
+        self.core
+            .change(Stamp { ticket, form }.to_context(), change)?;
         self.tickets.add(ticket, self.core.status_now().term, None);
         Ok(ticket)
     }
@@ -209,9 +215,7 @@ impl<M: StateMachine> Replica<M> {
         };
         self.wanted |= turn.snapshot_wanted;
         for (context, rejected) in turn.dropped {
-            if let Some(ticket) =
-                Ticket::from_context(&context).filter(|ticket| self.tickets.forget(ticket))
-            {
+            if let Some(ticket) = self.take_ticket(&context) {
                 step.answers.push((ticket, Err(rejected.into())));
             }
         }
@@ -255,9 +259,7 @@ impl<M: StateMachine> Replica<M> {
                 context, members, ..
             } => {
                 step.members = Some(members.clone());
-                if let Some(ticket) =
-                    Ticket::from_context(&context).filter(|ticket| self.tickets.forget(ticket))
-                {
+                if let Some(ticket) = self.take_ticket(&context) {
                     step.answers
                         .push((ticket, Ok(Done::Members { index, members })));
                 }
@@ -269,6 +271,12 @@ impl<M: StateMachine> Replica<M> {
         Ok(())
     }
 
+    /// Whose end an entry is that ends here, if somebody waits for it.
+    fn take_ticket(&mut self, context: &[u8]) -> Option<Ticket> {
+        let ticket = Stamp::from_context(context)?.ticket;
+        self.tickets.forget(&ticket).then_some(ticket)
+    }
+
     fn operate(
         &mut self,
         index: u64,
@@ -277,15 +285,13 @@ impl<M: StateMachine> Replica<M> {
         step: &mut Step<M::Answer>,
     ) -> Result<(), Stop> {
         self.bytes_since += data.len() as u64;
-        let ticket = Ticket::from_context(context);
+        let stamp = Stamp::from_context(context);
+        let ticket = stamp.map(|stamp| stamp.ticket);
         let before = ticket.and_then(|ticket| self.seen.place(&ticket));
         let end = match before {
             Some(index) => Done::Before { index },
             None => {
-                let operation = runtime::codec::decode(data).map_err(|error| Stop::Operation {
-                    index,
-                    reason: error.to_string(),
-                })?;
+                let operation = stamp::operation(&self.machine, index, stamp, data)?;
                 Done::Applied {
                     index,
                     answer: self.machine.apply(index, operation),
@@ -307,9 +313,9 @@ impl<M: StateMachine> Replica<M> {
     fn lose(&mut self, term: u64, step: &mut Step<M::Answer>) {
         let now = self.core.status_now();
         for ticket in self.tickets.before(term) {
-            let again = match self.tickets.data(&ticket) {
-                Some(data) if now.role == Role::Leader => {
-                    self.core.propose(ticket.to_context(), data).is_ok()
+            let again = match self.tickets.entry(&ticket) {
+                Some((context, data)) if now.role == Role::Leader => {
+                    self.core.propose(context, data).is_ok()
                 }
                 _ => false,
             };
@@ -384,11 +390,14 @@ fn restore<M: StateMachine>(machine: &mut M, packed: &[u8]) -> Result<Seen, Stop
     Ok(seen)
 }
 
-/// The operation's bytes. What cannot be read again never comes into the log: it would stop every member that applies it.
-fn encode<M: StateMachine>(operation: &M::Operation) -> Result<Vec<u8>, Rejected> {
-    let data = runtime::codec::encode(operation);
-    let read_again =
-        data.and_then(|data| runtime::codec::decode::<M::Operation>(&data).map(|_| data));
+/// The operation's bytes in this form. What cannot be read again never comes into the log: it would stop every member that applies it.
+fn encode<M: StateMachine>(
+    machine: &M,
+    operation: &M::Operation,
+    form: u16,
+) -> Result<Vec<u8>, Rejected> {
+    let data = machine.encode(operation, form);
+    let read_again = data.and_then(|data| machine.decode(&data, form).map(|_| data));
     read_again.map_err(|error| Rejected::Garbled {
         reason: error.to_string(),
     })

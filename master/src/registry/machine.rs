@@ -3,6 +3,8 @@
 //! Driven by `consensus`: the same operations in the same order on every member. Remembers [`RegistryState`] and nothing else. A snapshot
 //! begins with the id and version of its form, and is written in pieces that the codec takes, however large the registry has become.
 //! It never reads a clock and never fails: an operation that the registry refuses changes nothing, and that is its answer.
+//!
+//! Operations have one form, the first, whose bytes `machine/golden.txt` holds. One that becomes another, or is new, makes a second: see [`StateMachine::newest_form`].
 
 use bytes::Bytes;
 use consensus::machine::{CannotRestore, StateMachine};
@@ -235,6 +237,8 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
 mod tests {
     use proptest::prelude::*;
 
+    use consensus::machine::FIRST_FORM;
+
     use super::super::local::tests::story;
     use super::*;
 
@@ -299,6 +303,28 @@ mod tests {
             .map(|record| first(codec::encode(&record).unwrap()))
             .collect();
         assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]);
+    }
+
+    /// What a group has written once, every later version reads: an operation of other bytes is another form. `MEROS_WRITE_GOLDEN=1` writes the file anew,
+    /// which is right only for operations that no release has written.
+    #[test]
+    fn operations_of_the_first_form_keep_their_bytes() {
+        let machine = RegistryMachine::new();
+        let line = |operation: &RegistryOperation| {
+            let bytes = machine.encode(operation, FIRST_FORM).unwrap();
+            assert_eq!(&machine.decode(&bytes, FIRST_FORM).unwrap(), operation);
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let now: Vec<String> = story().iter().map(line).collect();
+        if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
+            let file = concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/src/registry/machine/golden.txt"
+            );
+            std::fs::write(file, now.join("\n") + "\n").unwrap();
+        }
+        let golden: Vec<&str> = include_str!("machine/golden.txt").lines().collect();
+        assert_eq!(golden, now);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use runtime::prelude::*;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
+use super::charter::Chartered;
 use super::handle::{MemberHandle, ProposeError};
-use super::roster::{Chartered, Roster};
+use super::roster::Roster;
 use super::{Member, Replicated};
 use crate::dump::Replayed;
 use crate::log::{Entry, Snapshot};
@@ -108,8 +109,7 @@ pub fn replayed<M: StateMachine>(
     snapshot: &Snapshot,
     entries: &[Entry],
 ) -> Result<Replayed, String> {
-    let roster = Roster::default();
-    let chartered = Chartered { roster, machine };
+    let chartered = Chartered::new(Roster::default(), machine);
     let chartered =
         replica::replay(chartered, snapshot, entries).map_err(|error| error.to_string())?;
     Ok(Replayed {
@@ -130,7 +130,7 @@ pub fn beginning<M: StateMachine>(
         highest: id,
         seats: BTreeMap::new(),
     };
-    Ok(replica::content(&Chartered { roster, machine }))
+    Ok(replica::content(&Chartered::new(roster, machine)))
 }
 
 /// The content, and what is said of it; its number is drawn later.

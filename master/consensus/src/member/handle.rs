@@ -115,6 +115,8 @@ pub struct MemberStatus {
     pub seat: Option<core::Status>,
     /// Who sits where.
     pub roster: Roster,
+    /// The form in which operations are proposed; 0 while it has no seat.
+    pub form: u16,
     /// Bytes on the disk.
     pub disk_bytes: u64,
     /// What it has done.

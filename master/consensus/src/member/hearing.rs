@@ -2,11 +2,12 @@
 
 use runtime::prelude::*;
 
+use super::charter::Entered;
 use super::founding::{Acquaint, Acquainted};
 use super::handle::{
     Change, Peek, Propose, ProposeError, Read, Reseat, Retire, Standing, Transfer, Watch,
 };
-use super::roster::{Entered, RosterChange, RosterRefused, is_member};
+use super::roster::{RosterChange, RosterRefused, is_member};
 use super::turning::{Retiring, Waiter};
 use super::{Arrived, Dismissed, Member, MemberStatus, PacketSent, Phase, Replicated};
 use crate::core::{Rejected, Role as RaftRole, Status};
@@ -28,6 +29,7 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
             group,
             from,
             address,
+            reads,
             packet,
         } = said;
         if group != running.identity.group {
@@ -40,7 +42,10 @@ impl<M: Replicated> Handler<PacketSent> for Member<M> {
             return self.dismiss(group, from, &address, ctx);
         }
         match running.replica.step(from, packet) {
-            Ok(()) => self.peers.heard(from, &address),
+            Ok(()) => {
+                self.peers.heard(from, &address);
+                self.peers.reads(from, reads);
+            }
             // It may have voted as well, and forgotten that: it must not vote again as the one that did.
             Err(forgotten @ Refused::Forgotten { .. }) => {
                 return self.fail(&forgotten.to_string(), ctx);

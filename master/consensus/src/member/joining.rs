@@ -11,8 +11,8 @@ use rand::{Rng, SeedableRng};
 use runtime::Timestamp;
 use runtime::prelude::*;
 
+use super::charter::Chartered;
 use super::founding::{Acquaint, Acquaintance, Acquainted, First, Verdict};
-use super::roster::Chartered;
 use super::turning::Running;
 use super::{Member, NAME, Part, Phase, Replicated};
 use crate::log::{Identity, Loaded, LogError, LogStore, Write};

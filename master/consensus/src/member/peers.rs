@@ -25,6 +25,8 @@ struct Peer {
     way: Way,
     wanted: bool,
     attempts: u32,
+    /// The newest form of operations that it reads, as it said since it was last lost.
+    reads: Option<u16>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -51,6 +53,7 @@ impl Peers {
             way: Way::Lost(0),
             wanted: false,
             attempts: 0,
+            reads: None,
         }))
     }
 
@@ -70,6 +73,21 @@ impl Peers {
     /// From where it spoke last.
     pub fn heard_at(&self, id: u64) -> Option<&str> {
         self.table.get(&id)?.heard.as_deref()
+    }
+
+    /// It reads forms of operations up to this one.
+    pub fn reads(&mut self, id: u64, form: u16) {
+        if let Some(peer) = self.peer(id) {
+            peer.reads = Some(form);
+        }
+    }
+
+    /// What those read that are here, each as it said.
+    pub fn forms(&self) -> BTreeMap<u64, u16> {
+        let peers = self.table.iter();
+        let here = peers.filter(|(_, peer)| matches!(peer.way, Way::Found(_)));
+        here.filter_map(|(id, peer)| Some((*id, peer.reads?)))
+            .collect()
     }
 
     /// These are looked for, before there is anything to say: a vote that waits for a link comes too late.
@@ -140,6 +158,8 @@ impl Peers {
             .find(|(_, peer)| matches!(&peer.way, Way::Found(known) if known == pid))?;
         peer.attempts = 1;
         peer.way = Way::Lost(now + pause(1, rng));
+        // It may come back as another version.
+        peer.reads = None;
         Some(*id)
     }
 

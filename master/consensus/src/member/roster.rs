@@ -2,17 +2,15 @@
 //!
 //! Raft knows members by number only. A [`Roster`] gives each number an address, and remembers which directory has taken its seat, so
 //! that a directory that was wiped is not mistaken for the one that had voted. It lies in the same log and the same snapshots as
-//! the machine ([`Chartered`] puts both together), so every member has it, one that was added later included. Raft's own members
+//! the machine (see [`charter`](super::charter)), so every member has it, one that was added later included. Raft's own members
 //! stay the truth about who votes: a seat only says where. Pure. Numbers are never given twice.
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::settings::is_address;
 use crate::log::Members;
-use crate::machine::{CannotRestore, StateMachine};
 use crate::wire::{MEMBERS_MAX, NUMBER_MAX};
 
 /// The mark of a directory that took part before anybody drew one: a founder's.
@@ -216,8 +214,8 @@ impl Roster {
     }
 }
 
-/// Whether it votes or listens, or did until a change that is under way.
-pub(super) fn is_member(members: &Members, id: u64) -> bool {
+/// Who votes or listens, or did until a change that is under way; one may come twice.
+pub(super) fn members_of(members: &Members) -> impl Iterator<Item = u64> {
     let Members {
         voters,
         learners,
@@ -225,92 +223,13 @@ pub(super) fn is_member(members: &Members, id: u64) -> bool {
         learners_next,
         ..
     } = members;
-    [voters, learners, voters_outgoing, learners_next]
-        .iter()
-        .any(|ids| ids.contains(&id))
+    let all = [voters, learners, voters_outgoing, learners_next];
+    all.into_iter().flatten().copied()
 }
 
-/// A state machine and the roster of the group that replicates it.
-#[derive(Clone, Debug, Default)]
-pub struct Chartered<M> {
-    /// Who sits where.
-    pub roster: Roster,
-    /// What it is all for.
-    pub machine: M,
-}
-
-/// What goes into the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Entered<O> {
-    /// For the machine.
-    Machine(O),
-    /// For the roster.
-    Roster(RosterChange),
-}
-
-/// What its proposer is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answered<A> {
-    /// By the machine.
-    Machine(A),
-    /// By the roster: whose seat.
-    Roster(Result<u64, RosterRefused>),
-}
-
-/// What opens a snapshot of this form.
-const FORM: &[u8; 8] = b"meros g1";
-
-impl<M: StateMachine> StateMachine for Chartered<M> {
-    type Operation = Entered<M::Operation>;
-    type Answer = Answered<M::Answer>;
-
-    fn apply(&mut self, index: u64, operation: Self::Operation) -> Self::Answer {
-        match operation {
-            Entered::Machine(operation) => Answered::Machine(self.machine.apply(index, operation)),
-            Entered::Roster(change) => Answered::Roster(self.roster.apply(change)),
-        }
-    }
-
-    fn snapshot(&self) -> Bytes {
-        let roster = runtime::codec::encode(&self.roster).unwrap_or_default();
-        let machine = self.machine.snapshot();
-        let mut packed = Vec::with_capacity(16 + roster.len() + machine.len());
-        packed.extend_from_slice(FORM);
-        packed.extend_from_slice(&(roster.len() as u64).to_be_bytes());
-        packed.extend_from_slice(&roster);
-        packed.extend_from_slice(&machine);
-        packed.into()
-    }
-
-    fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
-        let (roster, machine) = split(bytes).map_err(|reason| CannotRestore { reason })?;
-        self.machine.restore(machine)?;
-        self.roster = roster;
-        Ok(())
-    }
-}
-
-fn split(packed: &[u8]) -> Result<(Roster, &[u8]), String> {
-    let rest = packed
-        .strip_prefix(FORM)
-        .ok_or("it does not begin with a roster of this version")?;
-    let (length, rest) = rest
-        .split_first_chunk::<8>()
-        .ok_or("it ends within its head")?;
-    let length = u64::from_be_bytes(*length) as usize;
-    let (roster, machine) = rest
-        .split_at_checked(length)
-        .ok_or("it ends within its roster")?;
-    let roster: Roster = runtime::codec::decode(roster).map_err(|error| error.to_string())?;
-    let numbers = [roster.highest]
-        .into_iter()
-        .chain(roster.seats.keys().copied());
-    if let Some(number) = numbers.max().filter(|number| *number > NUMBER_MAX) {
-        return Err(format!(
-            "its roster names member {number}, expected at most {NUMBER_MAX}"
-        ));
-    }
-    Ok((roster, machine))
+/// Whether it is one of them.
+pub(super) fn is_member(members: &Members, id: u64) -> bool {
+    members_of(members).any(|member| member == id)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod commits;
 mod failures;
+mod forms;
 mod operator;
 mod real;
 mod seats;
@@ -25,6 +26,8 @@ struct Cluster {
     network: Network,
     initial: Vec<String>,
     disks: BTreeMap<String, ForgetfulLogDisk>,
+    /// Who is of another version than the first: the newest form of operations that it reads.
+    versions: BTreeMap<String, u16>,
     nodes: BTreeMap<String, Node>,
     members: BTreeMap<String, MemberHandle<Ledger>>,
     clock: Clock,
@@ -41,6 +44,7 @@ impl Cluster {
             network,
             initial: names.iter().map(|&name| name.to_owned()).collect(),
             disks: BTreeMap::new(),
+            versions: BTreeMap::new(),
             nodes: BTreeMap::new(),
             members: BTreeMap::new(),
             clock,
@@ -73,7 +77,8 @@ impl Cluster {
             .node(&name, Role::Master, &[Role::Master, Role::Operator]);
         let disk = self.disks.entry(name.clone()).or_default();
         let log = Box::new(disk.open().unwrap());
-        let member = start(&node, settings, log, Ledger::default()).unwrap();
+        let form = self.versions.get(&name).copied().unwrap_or(FIRST_FORM);
+        let member = start(&node, settings, log, Ledger::reading(form)).unwrap();
         self.nodes.insert(name.clone(), node);
         self.members.insert(name, member);
     }
@@ -128,6 +133,12 @@ impl Cluster {
     async fn values(&self, name: &str) -> Vec<u64> {
         let read = self.members[name].read(|ledger| ledger.values.clone());
         read.await.unwrap()
+    }
+
+    /// As this member has it itself.
+    async fn applied(&self, name: &str) -> Vec<u64> {
+        let peek = self.members[name].peek(|ledger| ledger.values.clone());
+        peek.await.unwrap().1
     }
 
     fn others(&self, name: &str) -> Vec<String> {

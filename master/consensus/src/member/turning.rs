@@ -7,16 +7,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use runtime::prelude::*;
 
+use super::charter::{Answered, Entered, agreed_form};
 use super::founding::Acquainted;
 use super::handle::ProposeError;
-use super::roster::{Answered, Entered, RosterRefused};
+use super::roster::RosterRefused;
 use super::{Arrived, Member, PacketSent, Part, Phase, Replicated};
 use crate::core::{ReadId, Rejected, Role as RaftRole, Unsafe};
 use crate::log::{Identity, LogStore, Members, Write};
+use crate::machine::StateMachine;
 use crate::replica::{Compaction, Done, Failed, Step, Ticket};
 use crate::wire::Packet;
 
-/// The leader looks so often, in ticks, whether something of the roster is to be set right.
+/// The leader looks so often, in ticks, whether something of the charter is to be set right.
 const CHORES_TICKS: u64 = 10;
 
 /// Take a turn: everything that came before this is heard.
@@ -230,6 +232,7 @@ impl<M: Replicated> Member<M> {
                 group: running.identity.group,
                 from: running.identity.id,
                 address: self.settings.address.clone(),
+                reads: running.replica.machine().newest_form(),
                 packet,
             };
             let told = match self.peers.way_to(to) {
@@ -274,7 +277,7 @@ impl<M: Replicated> Member<M> {
             }
             (Waiter::Machine(promise), Ok(Done::Applied { answer, .. })) => match answer {
                 Answered::Machine(answer) => promise.answer(Ok(answer)),
-                Answered::Roster(_) => promise.answer(Err(ProposeError::Unknown)),
+                _ => promise.answer(Err(ProposeError::Unknown)),
             },
             (Waiter::Roster(promise), Ok(Done::Applied { answer, .. })) => match answer {
                 Answered::Roster(Ok(id)) => promise.answer(Ok(id)),
@@ -282,7 +285,7 @@ impl<M: Replicated> Member<M> {
                     let reason = refused.to_string();
                     promise.answer(Err(ProposeError::Refused { reason }));
                 }
-                Answered::Machine(_) => promise.answer(Err(ProposeError::Unknown)),
+                _ => promise.answer(Err(ProposeError::Unknown)),
             },
             (Waiter::Seat(promise), Ok(Done::Applied { answer, .. })) => {
                 promise.answer(self.seat(answer));
@@ -333,7 +336,7 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    /// What the leader sets right in the roster by itself.
+    /// What the leader sets right in the charter by itself.
     pub(super) fn do_chores(&mut self) {
         let Phase::Running(running) = &mut self.phase else {
             return;
@@ -349,10 +352,22 @@ impl<M: Replicated> Member<M> {
                 present.insert(*id, address.to_owned());
             }
         }
-        let roster = &running.replica.machine().roster;
-        for change in roster.chores(&status.members, &present) {
+        let charter = running.replica.machine();
+        let changes = charter.roster.chores(&status.members, &present);
+        let mut chores: Vec<_> = changes.into_iter().map(Entered::Roster).collect();
+        let mut read = self.peers.forms();
+        read.insert(running.identity.id, charter.newest_form());
+        let agreed = agreed_form(&status.members, &read);
+        if let Some(form) = agreed.filter(|form| *form > charter.form) {
+            tracing::info!(
+                form,
+                "all members read this form of operations: it is written from here on"
+            );
+            chores.push(Entered::Form(form));
+        }
+        for chore in chores {
             // What is refused now is done the next time.
-            let _ = running.replica.propose(&Entered::Roster(change));
+            let _ = running.replica.propose(&chore);
         }
     }
 

@@ -5,7 +5,8 @@
 use bytes::Bytes;
 
 use super::seen::{self, Seen};
-use super::{Stop, Ticket, restore};
+use super::stamp::{self, Stamp};
+use super::{Stop, restore};
 use crate::log::{Entry, EntryKind, Snapshot};
 use crate::machine::StateMachine;
 
@@ -21,15 +22,13 @@ pub fn replay<M: StateMachine>(
     }
     for entry in entries {
         let nothing = entry.data.is_empty() && entry.context.is_empty();
-        let ticket = Ticket::from_context(&entry.context);
+        let stamp = Stamp::from_context(&entry.context);
+        let ticket = stamp.map(|stamp| stamp.ticket);
         let again = ticket.is_some_and(|ticket| seen.place(&ticket).is_some());
         if entry.kind != EntryKind::Operation || nothing || again {
             continue;
         }
-        let operation = runtime::codec::decode(&entry.data).map_err(|error| Stop::Operation {
-            index: entry.index,
-            reason: error.to_string(),
-        })?;
+        let operation = stamp::operation(&machine, entry.index, stamp, &entry.data)?;
         machine.apply(entry.index, operation);
         if let Some(ticket) = ticket {
             seen.add(ticket, entry.index);
@@ -45,8 +44,9 @@ pub fn content<M: StateMachine>(machine: &M) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Ticket;
     use super::*;
-    use crate::machine::CannotRestore;
+    use crate::machine::{CannotRestore, FIRST_FORM};
 
     /// Remembers what was applied.
     #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,7 +84,10 @@ mod tests {
             index,
             kind,
             data,
-            context: sequence.map_or(Vec::new(), |sequence| ticket(sequence).to_context()),
+            context: sequence.map_or(Vec::new(), |sequence| {
+                let (ticket, form) = (ticket(sequence), FIRST_FORM);
+                Stamp { ticket, form }.to_context()
+            }),
         }
     }
 

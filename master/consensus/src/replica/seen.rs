@@ -18,31 +18,6 @@ pub struct Ticket {
     pub sequence: u64,
 }
 
-impl Ticket {
-    /// As an entry carries it.
-    pub fn to_context(self) -> Vec<u8> {
-        [self.member, self.life, self.sequence]
-            .iter()
-            .flat_map(|part| part.to_be_bytes())
-            .collect()
-    }
-
-    /// From an entry; none if it carries something else.
-    pub fn from_context(context: &[u8]) -> Option<Self> {
-        let bytes = <[u8; 24]>::try_from(context).ok()?;
-        let part = |nth: usize| {
-            bytes[8 * nth..8 * nth + 8]
-                .iter()
-                .fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
-        };
-        Some(Self {
-            member: part(0),
-            life: part(1),
-            sequence: part(2),
-        })
-    }
-}
-
 /// The latest proposals that were applied, oldest first, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -124,15 +99,6 @@ mod tests {
             life: u64::MAX,
             sequence,
         }
-    }
-
-    #[test]
-    fn a_ticket_is_what_its_context_says() {
-        assert_eq!(
-            Ticket::from_context(&ticket(77).to_context()),
-            Some(ticket(77))
-        );
-        assert_eq!(Ticket::from_context(&[0; 23]), None);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::{Done, Failed};
 struct Pending {
     /// The term in which it was proposed last.
     term: u64,
-    /// To propose it again; none for a change of members.
-    data: Option<Vec<u8>>,
+    /// Context and data, to propose it again; none for a change of members.
+    entry: Option<(Vec<u8>, Vec<u8>)>,
     since: u64,
 }
 
@@ -45,9 +45,9 @@ impl Tickets {
         }
     }
 
-    pub fn add(&mut self, ticket: Ticket, term: u64, data: Option<Vec<u8>>) {
+    pub fn add(&mut self, ticket: Ticket, term: u64, entry: Option<(Vec<u8>, Vec<u8>)>) {
         let since = self.now;
-        self.pending.insert(ticket, Pending { term, data, since });
+        self.pending.insert(ticket, Pending { term, entry, since });
     }
 
     /// It has its end; whether it was waiting for one.
@@ -55,8 +55,8 @@ impl Tickets {
         self.pending.remove(ticket).is_some()
     }
 
-    pub fn data(&self, ticket: &Ticket) -> Option<Vec<u8>> {
-        self.pending.get(ticket)?.data.clone()
+    pub fn entry(&self, ticket: &Ticket) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.pending.get(ticket)?.entry.clone()
     }
 
     /// It was proposed again.

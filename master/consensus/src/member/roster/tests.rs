@@ -80,64 +80,6 @@ fn the_leader_notes_who_took_part_where_it_is_and_who_is_a_member_no_more() {
 }
 
 #[test]
-fn machine_and_seats_come_back_from_one_snapshot_and_a_strange_one_is_refused() {
-    use crate::group::Ledger;
-
-    let mut chartered = Chartered {
-        roster: of(&["a", "b"]),
-        machine: Ledger::default(),
-    };
-    chartered.apply(2, Entered::Machine((7, Vec::new())));
-    let change = RosterChange::Take { id: 2, mark: 4 };
-    chartered.apply(3, Entered::Roster(change));
-    let snapshot = chartered.snapshot();
-    let mut again = Chartered::<Ledger>::default();
-    again.restore(&snapshot).unwrap();
-    assert_eq!(
-        (again.roster, again.machine),
-        (chartered.roster, chartered.machine)
-    );
-    for length in 0..snapshot.len() {
-        assert!(
-            Chartered::<Ledger>::default()
-                .restore(&snapshot[..length])
-                .is_err()
-        );
-    }
-    assert!(Chartered::<Ledger>::default().restore(b"meros g2").is_err());
-}
-
-/// The next member's number is one more.
-#[test]
-fn a_snapshot_whose_roster_could_not_be_counted_on_is_refused() {
-    use crate::group::Ledger;
-
-    let holding = |highest, id| {
-        let mut roster = of(&["a"]);
-        roster.highest = highest;
-        let seat = roster.seats[&1].clone();
-        roster.seats.insert(id, seat);
-        Chartered {
-            roster,
-            machine: Ledger::default(),
-        }
-    };
-    let mut chartered = Chartered::<Ledger>::default();
-    let fits = holding(NUMBER_MAX, NUMBER_MAX).snapshot();
-    chartered.restore(&fits).unwrap();
-    let refused = reserve(&mut chartered.roster, "b").unwrap_err();
-    assert_eq!(refused, RosterRefused::NoSeat(NUMBER_MAX + 1));
-    for (highest, id) in [(u64::MAX, 2), (2, u64::MAX)] {
-        let refused = chartered.restore(&holding(highest, id).snapshot());
-        let expected = format!(
-            "its roster names member {}, expected at most {NUMBER_MAX}",
-            u64::MAX
-        );
-        assert_eq!(refused.unwrap_err().reason, expected);
-    }
-}
-
-#[test]
 fn a_number_is_dismissed_from_its_removal_on_and_never_before_it_was_a_members() {
     let mut roster = of(&["a"]);
     let without = Members {

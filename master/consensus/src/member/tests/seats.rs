@@ -306,6 +306,7 @@ fn packets_of_another_group_are_not_believed() {
             group: 1,
             from: 9,
             address: "x".to_owned(),
+            reads: FIRST_FORM,
             packet,
         };
         stranger.tell(&pid, said).unwrap();
