@@ -4,7 +4,7 @@
 
 use crate::group::Group;
 use crate::load::Load;
-use crate::support::{Running, eventually};
+use crate::support::{Cluster, Running, eventually};
 
 /// How many times the leader is killed, if it is not said otherwise.
 const KILLS: u32 = 20;
@@ -24,11 +24,25 @@ fn two_agents(group: &Group) -> [Running; 2] {
 /// S131, S132: as many tasks as the load launches end once, whatever dies in between.
 #[test]
 fn the_leader_is_killed_under_a_load_of_launches_and_no_task_is_lost_or_doubled() {
-    let mut group = Group::start();
+    leaders_are_killed(Group::start(), kills());
+}
+
+/// With `--lease_reads` a leader answers reads of the registry by itself for a while, and no longer than it leads.
+#[test]
+fn leaders_of_a_group_that_reads_from_leases_are_killed_and_no_task_is_lost_or_doubled() {
+    let group = Group::start_with(|directory, addresses, index| {
+        let mut command = Cluster::master_of_three(directory, addresses, index);
+        command.arg("--lease_reads");
+        command
+    });
+    leaders_are_killed(group, 3);
+}
+
+fn leaders_are_killed(mut group: Group, times: u32) {
     let _agents = two_agents(&group);
     let agents = group.agents();
     let load = Load::start(&group.cluster);
-    for round in 0..kills() {
+    for round in 0..times {
         let leader = group.leader();
         group.process(leader).signal("KILL");
         group.process(leader).wait();

@@ -572,3 +572,43 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         running.until(signals.stop()).await
     })?
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: ElectionFlags,
+    }
+
+    fn parsed(line: &str) -> ElectionFlags {
+        let line = Line::try_parse_from(line.split_whitespace());
+        line.unwrap_or_else(|error| panic!("{error}")).flags
+    }
+
+    /// A leader that is gone is missed after 0.3 to 0.6 seconds; what no flag says is as the crate below it has it.
+    #[test]
+    fn a_tick_is_30_ms_and_an_election_comes_after_10_of_them_unless_it_is_said_otherwise() {
+        let plan = |election| GroupPlan {
+            election,
+            ..GroupPlan::default()
+        };
+        let here = || "here".to_owned();
+        let usual = parsed("master");
+        assert_eq!(usual.election_tick, Duration::from_millis(30));
+        assert_eq!((usual.election_ticks, usual.lease_reads), (10, false));
+        let settings = plan(usual).settings(here());
+        assert_eq!(settings, Settings::new("here", &[]));
+        assert_eq!(settings, plan(ElectionFlags::default()).settings(here()));
+
+        let said = parsed("master --election_tick 50ms --election_ticks 20 --lease_reads");
+        let settings = plan(said).settings(here());
+        assert_eq!(settings.tick, Duration::from_millis(50));
+        assert_eq!(settings.raft.election_ticks, 20);
+        assert!(settings.raft.lease_reads);
+    }
+}
