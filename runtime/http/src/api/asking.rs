@@ -229,6 +229,8 @@ impl IntoResponse for Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use runtime::rehearsal::stage;
     use v1::schema::scheduler::{Call, CallType};
 
@@ -265,6 +267,26 @@ mod tests {
             let bytes = Form::Protobuf.write(&asked.call);
             let protobuf = request("POST", Some("application/x-protobuf"), bytes);
             assert_eq!(read(protobuf).await.unwrap().call, asked.call);
+        });
+    }
+
+    /// Reading a large one and finding out what it means are both done where they hold up nobody's page.
+    #[test]
+    fn a_large_call_leaves_the_thread_that_serves_all_pages_twice_and_a_small_one_never() {
+        stage(async {
+            let node = runtime::rehearsal::node("node").build();
+            node.slow_blocking(Duration::from_secs(2));
+            let takes = async |padding: usize| {
+                let begun = node.clock().now();
+                let body = format!(r#"{{"type":"REVIVE"}}{}"#, " ".repeat(padding));
+                let asked = request("POST", Some("application/json"), body);
+                let asked = Asked::<Call>::read(&node, asked).await.unwrap();
+                let meant = asked.meaning(&node, |call| Ok(call.r#type)).await;
+                assert_eq!(meant.unwrap().1, Some(CallType::Revive));
+                node.clock().now() - begun
+            };
+            assert_eq!(takes(0).await, Duration::ZERO);
+            assert_eq!(takes(LARGE).await, Duration::from_secs(4));
         });
     }
 
