@@ -245,7 +245,7 @@ impl Books {
         let held = held.into_iter().flat_map(|on| on.held().iter());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
-            session: agent.session,
+            session: self.agents.session_told(&agent),
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),

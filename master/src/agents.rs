@@ -98,6 +98,8 @@ pub struct Agents {
     gone: BTreeMap<AgentId, Timestamp>,
     orders: BTreeMap<AgentId, AgentOrders>,
     sessions: u64,
+    /// Sessions that there were before the allocator's books began last.
+    sessions_void: u64,
 }
 
 /// What is known of an agent id.
@@ -156,6 +158,17 @@ impl Agents {
         let lives = self.by_node.get(node.name()).into_iter().flatten();
         let ids = lives.filter(move |(life, _)| *life != node);
         ids.flat_map(|(_, ids)| ids).filter_map(|id| self.get(id))
+    }
+
+    /// The session of an agent as the allocator is told it and its grants bear it: in each life of its books another one, and never one of
+    /// an earlier life.
+    pub fn session_told(&self, agent: &Agent) -> u64 {
+        self.sessions_void + agent.session
+    }
+
+    /// The allocator's books begin anew: grants of the old ones are void (DESIGN 6).
+    pub fn begin_epoch(&mut self) {
+        self.sessions_void += self.sessions;
     }
 
     /// All registered ones.

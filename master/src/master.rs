@@ -7,6 +7,7 @@
 //! taken.
 
 mod agents;
+mod allocation;
 mod collected;
 mod draining;
 mod duties;
@@ -32,8 +33,7 @@ use std::time::Duration;
 
 use module_api::AllocatorRef;
 use module_api::allocator::{
-    Begin, Granted, InverseGranted, LongTasksBounded, StillLacking, TasksWanted, VictimsNamed,
-    WhitelistChanged, Withdrawn,
+    Granted, InverseGranted, LongTasksBounded, StillLacking, TasksWanted, VictimsNamed, Withdrawn,
 };
 use protocol::message::operation::{
     OperationUpdated, OperationsSettled, ResourcesReported, ResourcesReportedV1,
@@ -74,8 +74,6 @@ pub(crate) use over_http::{HttpCall, HttpReconcile, HttpUpdate, NotUpdated};
 
 /// How long the master waits before it asks again a registry that said not now.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);
-/// How long the master waits before it speaks to an allocator that fell.
-const ALLOCATOR_RETRY: Duration = Duration::from_millis(200);
 
 /// What is known now? Answered with a snapshot, which costs the mailbox next to nothing.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +142,8 @@ pub struct Master {
     books: Arc<Books>,
     config: Config,
     allocator: AllocatorRef,
+    /// The allocator's books are about to begin anew.
+    begins_anew: bool,
     registry: Box<dyn Registry>,
     phase: Phase,
     /// Whom to ping, and how they have answered.
@@ -242,6 +242,7 @@ pub fn start_after(
         books: Arc::new(books),
         config,
         allocator,
+        begins_anew: false,
         registry: Box::new(registry),
         phase: Phase::Recovering,
         pings: Default::default(),
@@ -436,7 +437,7 @@ impl Handler<Exited> for Master {
         if self.is_allocator(&pid) {
             tracing::error!(allocator = %pid, reason = ?exited.reason, "the allocator fell; it is told anew what there is");
             self.change(ctx, |books, _, out| books.rescind_all(out));
-            ctx.after(ALLOCATOR_RETRY, Self::begin_allocation);
+            self.begin_allocation_later(ctx);
             return;
         }
         tracing::info!(%pid, reason = ?exited.reason, "a link has ended");
@@ -469,47 +470,6 @@ impl Master {
     fn changed(&mut self) {
         if let Some(watch) = self.watch.take() {
             watch.answer(());
-        }
-    }
-
-    fn is_allocator(&self, pid: &Pid) -> bool {
-        let allocator = self.allocator.pid();
-        pid.name() == allocator.name() && pid.node() == allocator.node()
-    }
-
-    /// Tells the allocator all that there is, from the beginning.
-    fn begin_allocation(&mut self, ctx: &mut Context<Self>) {
-        self.hand_in(ctx);
-        let begin = Begin {
-            master: ctx.pid().clone(),
-            allocation_interval: self.config.allocation_interval,
-            weights: BTreeMap::clone(&self.books.weights),
-            quotas: BTreeMap::clone(&self.books.quotas),
-            region: self
-                .config
-                .domain
-                .as_ref()
-                .map(|domain| domain.region.clone()),
-            agents_expected: self.books.agents.known() as u64,
-        };
-        if let Err(error) = self.allocator.tell(begin) {
-            tracing::warn!(%error, "the allocator cannot be told to begin");
-            ctx.after(ALLOCATOR_RETRY, Self::begin_allocation);
-            return;
-        }
-        ctx.link(self.allocator.pid());
-        if self.config.whitelist.is_some() {
-            self.tell_whitelist(ctx);
-        }
-        self.change(ctx, |books, _, out| books.retell_allocator(out));
-    }
-
-    fn tell_whitelist(&mut self, ctx: &mut Context<Self>) {
-        self.hand_in(ctx);
-        let hosts = self.config.whitelist.clone();
-        if let Err(error) = self.allocator.tell(WhitelistChanged { hosts }) {
-            tracing::warn!(%error, "the allocator cannot be told the whitelist yet");
-            ctx.after(ALLOCATOR_RETRY, Self::tell_whitelist);
         }
     }
 

@@ -33,8 +33,10 @@ impl Books {
         let mut count = 0;
         for grant in granted.grants {
             let agent = self.agents.get(&grant.agent_id);
-            if agent.is_some_and(|agent| agent.session != grant.session) {
-                // Granted before the allocator heard that the agent has registered anew: nobody holds it in its books.
+            let told = agent.map(|agent| self.agents.session_told(agent));
+            if told.is_some_and(|session| session != grant.session) {
+                // Granted before the allocator heard that the agent has registered anew, or by books that have begun anew since: nobody
+                // holds it in those that there are.
                 continue;
             }
             let scheduler = agent.and_then(|agent| Some((agent, self.may_offer(&grant, agent)?)));
@@ -157,7 +159,7 @@ impl Books {
             let held = on.into_iter().flat_map(|on| on.held().iter());
             out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
                 agent_id: agent.id.clone(),
-                session: agent.session,
+                session: self.agents.session_told(agent),
                 info: agent.info.clone(),
                 oversubscribed: agent.oversubscribed.clone(),
                 used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),

@@ -363,11 +363,10 @@ impl Books {
             return;
         };
         let agent = self.agents.register(agent);
-        let session = agent.session;
-        out.push(Effect::Watch(agent_id.clone(), session));
+        out.push(Effect::Watch(agent_id.clone(), agent.session));
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
-            session,
+            session: self.agents.session_told(&agent),
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: self.used_on(agent_id).into_iter().collect(),

@@ -61,7 +61,7 @@ impl Master {
         }
         for effect in effects.drain(..) {
             match effect {
-                Effect::ToAllocator(fact) => self.tell_allocator(fact),
+                Effect::ToAllocator(fact) => self.tell_allocator(fact, ctx),
                 Effect::Link(pid) => ctx.link(&pid),
                 Effect::Unlink(pid) => ctx.unlink(&pid),
                 Effect::Watch(agent, session) => self.watch(agent, session, ctx),

@@ -13,7 +13,7 @@ use runtime::prelude::*;
 use super::{Master, Phase};
 use crate::accept::Unsent;
 use crate::dealings::Dealing;
-use crate::effects::{Due, Effect, Effects, ToAgent, ToAllocator, ToScheduler};
+use crate::effects::{Due, Effect, Effects, ToAgent, ToScheduler};
 
 /// Room for so many effects is kept for the next decision.
 const SPARE_MAX: usize = 64;
@@ -151,33 +151,7 @@ impl Master {
         }
     }
 
-    pub(super) fn tell_allocator(&mut self, fact: ToAllocator) {
-        let told = match fact {
-            ToAllocator::QuotasChanged(fact) => self.allocator.tell(fact),
-            ToAllocator::WeightsChanged(fact) => self.allocator.tell(fact),
-            ToAllocator::AgentAdded(fact) => self.allocator.tell(*fact),
-            ToAllocator::AgentRemoved(fact) => self.allocator.tell(fact),
-            ToAllocator::AgentActivity(fact) => self.allocator.tell(fact),
-            ToAllocator::UnavailabilityChanged(fact) => self.allocator.tell(fact),
-            ToAllocator::InverseAnswered(fact) => self.allocator.tell(fact),
-            ToAllocator::AgentOversubscribed(fact) => self.allocator.tell(fact),
-            ToAllocator::FrameworkAdded(fact) => self.allocator.tell(*fact),
-            ToAllocator::FrameworkRemoved(fact) => self.allocator.tell(fact),
-            ToAllocator::FrameworkActivity(fact) => self.allocator.tell(fact),
-            ToAllocator::OfferBudgetSpent(fact) => self.allocator.tell(fact),
-            ToAllocator::Recovered(fact) => self.allocator.tell(fact),
-            ToAllocator::Converted(fact) => self.allocator.tell(fact),
-            ToAllocator::Suppressed(fact) => self.allocator.tell(fact),
-            ToAllocator::Revived(fact) => self.allocator.tell(fact),
-            ToAllocator::TasksListed(fact) => self.allocator.tell(fact),
-        };
-        if let Err(error) = told {
-            // One that fell is told everything anew when it is back.
-            self.dropped(&self.allocator.pid().clone(), &error);
-        }
-    }
-
-    fn dropped(&mut self, pid: &Pid, error: &TellError) {
+    pub(super) fn dropped(&mut self, pid: &Pid, error: &TellError) {
         match error {
             // Its link says so once, and whatever else is on its way to it comes to nothing too.
             TellError::Gone => tracing::debug!(to = %pid, "a message did not go out"),

@@ -42,6 +42,7 @@ use resources::{Attributes, Resources, Role as ResourceRole};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse_network;
+use runtime::tap::{Fate, Passing};
 
 use super::*;
 use crate::registry::{FickleRegistry, Whims};
@@ -418,7 +419,7 @@ impl World {
         let books = self.books().await;
         for grant in &mut grants {
             let agent = books.agents.get(&grant.agent_id);
-            grant.session = agent.map_or(0, |agent| agent.session);
+            grant.session = agent.map_or(0, |agent| books.agents.session_told(agent));
         }
         self.node
             .tell(&self.master.pid(), Granted { grants })

@@ -432,6 +432,9 @@ impl Actor for Allocator {
 }
 
 impl Process for Allocator {
+    // All agents of the largest clusters, each in a few facts: told anew, they come in one go.
+    const MAILBOX: u32 = 1 << 20;
+
     fn hears(ears: &mut Ears<Self>) {
         let roles = &[Role::Master];
         ears.hear::<Begin>(roles);

@@ -262,3 +262,109 @@ fn an_allocator_that_fell_is_told_everything_anew() {
         assert_eq!(raised.take(), anew);
     });
 }
+
+/// DESIGN 6: answers of the books before are ignored. What they granted, those that were told anew hold for free.
+#[test]
+fn a_grant_of_books_that_have_begun_anew_since_is_no_offer() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        for falls in 1..3 {
+            let mut late = grant(&f, &a, "cpus:4");
+            let books = world.books().await;
+            late.session = books.agents.session_told(books.agents.get(&a).unwrap());
+            let fallen = world.node.whereis("allocator").unwrap();
+            world.node.stop(&fallen);
+            world.settle().await;
+            let (_, raised, _) = recorder(&world.node, "allocator");
+            world.pass(1).await;
+            assert_eq!(raised.take().len(), 3, "begin, framework, agent: {falls}");
+            scheduler.heard();
+            let granted = Granted { grants: vec![late] };
+            world.node.tell(&world.master.pid(), granted).unwrap();
+            world.settle().await;
+            assert_eq!(scheduler.heard(), Vec::<String>::new(), "no offer");
+            assert_eq!(raised.take(), Vec::<String>::new(), "nor anything free");
+            // Those that there are now grant the same.
+            world.offer(&scheduler, &f, &a, "cpus:8").await;
+        }
+    });
+}
+
+/// A fact that it missed would be missing in its books for ever; and books that begin anew know nothing of what is offered.
+#[test]
+fn an_allocator_that_has_missed_a_fact_begins_anew_and_nothing_is_offered_twice() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.heard();
+        world.allocator();
+        // Of this the master makes a fact, for which there is no room.
+        let nobody = FrameworkId::new("nobody").unwrap();
+        let grants = vec![Grant {
+            session: world.books().await.agents.get(&a).unwrap().session,
+            ..grant(&nobody, &a, "cpus:1")
+        }];
+        let (node, master) = (&world.node, world.master.pid());
+        node.tell(&master, Granted { grants }).unwrap();
+        let allocator = node.whereis("allocator").unwrap();
+        for _ in 0..<Recorder as Process>::MAILBOX {
+            let (framework_id, roles) = (f.clone(), BTreeSet::new());
+            let fact = Revived {
+                framework_id,
+                roles,
+            };
+            node.tell(&allocator, fact).unwrap();
+        }
+        world.pass(1).await;
+        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        let mut heard = world.allocator();
+        heard.retain(|line| *line != "revived 0000");
+        let anew = [
+            "recovered 0000 cpus:1",
+            "begin",
+            "framework 0000 active true",
+            "agent S0 used []",
+        ];
+        assert_eq!(heard, anew);
+        world.pass(1).await;
+        assert_eq!(world.allocator(), Vec::<String>::new(), "and once");
+        world.offer(&scheduler, &f, &a, "cpus:8").await;
+    });
+}
+
+/// S98: agents, frameworks and tasks go on while their allocator hears nothing at all, and it is told once it is there again.
+#[test]
+fn nobody_waits_for_an_allocator_that_does_nothing() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        let started = world.node.clock().now();
+        let gone = world.node.whereis("allocator").unwrap();
+        let delayed = Duration::from_secs(3600);
+        world.node.set_tap(move |passing: &Passing<'_>| {
+            let is_for_it = passing.to.is_some_and(|to| *to == gone);
+            match is_for_it {
+                true => Fate::Delay(delayed),
+                false => Fate::Pass,
+            }
+        });
+        let (_late, b) = world.agent("agent-2").await;
+        let (_other, g) = world.framework("batch", |_| ()).await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        let heard = agent.heard();
+        assert!(heard[0].starts_with("run t="), "{heard:?}");
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert!(scheduler.heard().contains(&"t TASK_RUNNING".to_owned()));
+        let books = world.books().await;
+        assert!(books.agents.get(&b).is_some() && books.frameworks.get(&g).is_some());
+        assert_eq!(world.node.clock().now(), started, "nothing has waited");
+    });
+}

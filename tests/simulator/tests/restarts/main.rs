@@ -9,25 +9,32 @@
     reason = "what the lints allow in tests, for the helpers of tests too"
 )]
 
+mod dooms;
 mod steps;
 mod world;
 
 use proptest::prelude::*;
 use runtime::rehearsal::rehearse_network;
 
+use dooms::{Dooms, dooms};
 use steps::{Accident, Falls, Step, accident, step};
 use world::{Outcome, STEP, World};
 
 fn play(steps: &[Step], accidents: &[Accident]) -> Outcome {
+    play_doomed(steps, accidents, &Dooms::default()).0
+}
+
+/// With how much the allocator has heard and said, and the sorter was asked.
+fn play_doomed(steps: &[Step], accidents: &[Accident], dooms: &Dooms) -> (Outcome, [u64; 3]) {
     rehearse_network(|network| async move {
-        let mut world = World::new(&network).await;
+        let mut world = World::new(&network, dooms).await;
         for (number, step) in steps.iter().enumerate() {
             let due = accidents.iter().filter(|one| one.step == number);
             world.take(step, &mut Falls(due.collect())).await;
             world.pass(STEP).await;
             world.check().await;
         }
-        world.outcome().await
+        (world.outcome().await, world.counts.all())
     })
 }
 
@@ -42,6 +49,63 @@ proptest! {
     ) {
         prop_assert_eq!(play(&steps, &accidents), play(&steps, &[]));
     }
+
+    /// The same of falls in the middle of things, also of one while it is told anew after another.
+    #[test]
+    fn a_panic_at_any_message_of_a_history_ends_in_equal_books(
+        steps in proptest::collection::vec(step(), 4..12),
+        dooms in dooms(),
+    ) {
+        prop_assert_eq!(play_doomed(&steps, &[], &dooms).0, play(&steps, &[]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(6) })]
+
+    /// Each message of a history in turn.
+    #[test]
+    fn a_panic_at_every_message_of_a_history_ends_in_equal_books(steps in proptest::collection::vec(step(), 4..8)) {
+        fall_everywhere(&steps);
+    }
+}
+
+/// The same of a history in which everybody hears and says something. Says how much.
+#[test]
+fn a_panic_is_survived_wherever_it_is() {
+    let steps = [
+        Step::Quota(3, 5, Some(220)),
+        Step::Launch(0, 3),
+        Step::Lend(0, 2),
+        Step::Reserve(1, 2),
+        Step::Create(1),
+        Step::Decline(2, 8),
+        Step::ReplaceAgent(2),
+        Step::End(0),
+    ];
+    let ([heard, said, asked], told_anew) = fall_everywhere(&steps);
+    assert!(
+        heard > 20 && said > 5 && asked > 5,
+        "{heard} {said} {asked}"
+    );
+    assert!(told_anew * 2 > heard, "falls are followed by a replay");
+}
+
+/// Falls once at each message that is heard or said and at each slate. Says how many those are, and after how many falls more was heard.
+fn fall_everywhere(steps: &[Step]) -> ([u64; 3], u64) {
+    let (calm, counts) = play_doomed(steps, &[], &Dooms::default());
+    let mut told_anew = 0;
+    for (which, count) in counts.into_iter().enumerate() {
+        for number in 0..count {
+            let mut dooms = Dooms::default();
+            let sets = [&mut dooms.heard, &mut dooms.said, &mut dooms.slates];
+            sets.into_iter().nth(which).unwrap().insert(number);
+            let (outcome, heard) = play_doomed(steps, &[], &dooms);
+            assert_eq!(outcome, calm, "{dooms:?}");
+            told_anew += u64::from(heard[0] > counts[0]);
+        }
+    }
+    (counts, told_anew)
 }
 
 /// What the steps of a history do, so that equal ends mean something; a fall in each of them changes nothing.

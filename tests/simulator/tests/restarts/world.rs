@@ -10,7 +10,7 @@ use master::tasks::Holdings;
 use master::{Config, Master, MemoryRegistry, TakeSnapshot};
 use module_api::{AllocatorRef, SorterRef};
 use modules::allocator::Allocator;
-use modules::sorter::{Drf, Sorter};
+use modules::sorter::Sorter;
 use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{
@@ -28,6 +28,8 @@ use protocol::{
 use resources::{Attributes, Quantities, Resources};
 use runtime::memory::Network;
 use runtime::prelude::*;
+
+use crate::dooms::{Counts, Doomed, Dooms, doom};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// What one step may take: longer than an allocator needs to be back.
@@ -105,7 +107,7 @@ impl Handler<Fall> for Allocator {
     }
 }
 
-impl Handler<Fall> for Sorter<Drf> {
+impl Handler<Fall> for Sorter<Doomed> {
     type Result = ();
     fn handle(&mut self, _: Fall, _: &mut Context<Self>) {
         panic!("the sorter falls, as this test wants it");
@@ -123,6 +125,8 @@ pub struct Outcome {
     pub rest: Quantities,
     pub quotas: BTreeMap<String, Quota>,
     pub weights: BTreeMap<String, f64>,
+    /// What the allocator's own books say of the cluster: its totals, and what is offered or held of them, and how many filters there are.
+    pub measured: BTreeMap<String, f64>,
 }
 
 pub struct Tenant {
@@ -140,7 +144,9 @@ pub struct World {
     pub node: Node,
     pub master: Handle<Master>,
     pub allocator: Handle<Allocator>,
-    pub sorter: Handle<Sorter<Drf>>,
+    pub sorter: Handle<Sorter<Doomed>>,
+    /// How much allocator and sorter have heard.
+    pub counts: Counts,
     pub operator: Node,
     pub tenants: Vec<Tenant>,
     pub tasks: u32,
@@ -155,15 +161,22 @@ pub fn again() -> Supervision {
 }
 
 impl World {
-    pub async fn new(network: &Network) -> Self {
+    pub async fn new(network: &Network, dooms: &Dooms) -> Self {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
-        let sorter = node.supervise("sorter", again(), || Sorter::new(Drf::default()));
+        let counts = Counts::default();
+        let doomed = (dooms.clone(), counts.clone());
+        let sorter = node.supervise("sorter", again(), move || {
+            let (dooms, counts) = doomed.clone();
+            Sorter::new(Doomed::new(dooms, counts))
+        });
         let whoever = |name: &str| node.refer(Pid::new(name, node.id().clone(), 0));
         let (asked, home) = (SorterRef::new(whoever("sorter")), node.clone());
         let allocator = node.supervise("allocator", again(), move || {
             Allocator::new(asked.clone(), None, home.rng())
         });
+        let allocator = allocator.unwrap();
+        doom(&node, allocator.clone(), dooms.clone(), counts.clone());
         let told = AllocatorRef::new(whoever("allocator"));
         let registry = Box::new(MemoryRegistry::new());
         let master = master::start(&node, Config::default(), 0, told, registry).unwrap();
@@ -175,8 +188,9 @@ impl World {
             nodes: Cell::new(0),
             node: node.clone(),
             master: master.master,
-            allocator: allocator.unwrap(),
+            allocator,
             sorter: sorter.unwrap(),
+            counts,
             operator,
             tenants: Vec::new(),
             tasks: 0,
@@ -387,7 +401,15 @@ impl World {
             rest += &all.unreserved().non_revocable().quantities();
             own.push((all.all_reserved(), all.revocable()));
         }
+        self.node.clear_tap();
+        let whoever = Pid::new("allocator", self.node.id().clone(), 0);
+        let measured = AllocatorRef::new(self.node.refer(whoever)).measure();
+        let mut measured = measured.await.unwrap();
+        let of_books =
+            |name: &str| name.contains("/resources/") || name.contains("/offer_filters/");
+        measured.retain(|name, _| of_books(name) && !name.contains("/quota/"));
         Outcome {
+            measured,
             agents: agents.collect(),
             own,
             rest,
