@@ -336,3 +336,6 @@ pub(crate) fn sum<'a>(parts: impl IntoIterator<Item = &'a Resources>) -> Resourc
     }
     sum
 }
+
+#[cfg(test)]
+mod laws;
