@@ -6,11 +6,13 @@
 //! - The sums of the books are those of a ledger that is kept by hand.
 //! - What a slate tells makes the sorter believe what the books say.
 //! - Where reservations are charged, what is idle of them counts for its role, and nothing else does (W24).
+//! - Whoever has something on an agent that will be away is asked to leave it, once until it has answered, and nobody else is.
 //! - When all is quiet, nothing is withheld without a reason, and to look at everybody would change nothing.
 
 mod facts;
 mod history;
 mod ledger;
+mod words;
 
 use proptest::prelude::*;
 

@@ -23,3 +23,4 @@ mod shared;
 mod sorters;
 mod stories;
 mod suite;
+mod volumes;

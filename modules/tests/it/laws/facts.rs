@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use module_api::allocator::{
     AgentActivity, AgentOversubscribed, AgentRemoved, Begin, Converted, FrameworkActivity,
-    FrameworkAdded, FrameworkRemoved, QuotasChanged, Recovered, Revived, Suppressed,
-    WeightsChanged, WhitelistChanged,
+    FrameworkRemoved, InverseAnswered, OfferBudgetSpent, QuotasChanged, Recovered, Revived,
+    Suppressed, UnavailabilityChanged, WeightsChanged, WhitelistChanged,
 };
 use proptest::prelude::*;
-use protocol::agent::Domain;
-use protocol::{AgentId, Capability, Demand, FrameworkId, Quota};
-use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Role};
-use runtime::{NodeId, Pid};
+use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
+use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Revocable, Role};
+use runtime::{NodeId, Pid, Timestamp};
 
 use super::history::World;
-use super::ledger::{Host, Refused, Tenant};
+use super::ledger::{Departure, Host, Refused, Tenant};
+use super::words::{
+    REMOTE, Wish, attributes, demand, demand_in_each, domain, labels, mount, on_disk, rack, wish,
+};
 use crate::cluster::{added, agent, framework, lent, subscribed};
 
-const AGENTS: u32 = 4;
+pub const AGENTS: u32 = 4;
 const FRAMEWORKS: u32 = 4;
 /// The roles of frameworks.
 const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
 /// The roles that may have a quota or a weight.
 const RANKS: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "c"];
-/// The agent that lies in another region.
-const REMOTE: u32 = 3;
 
 /// What a master tells.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ pub enum Fact {
     AgentRemoved(u32),
     AgentActivity(u32, bool),
     Lent(u32, u32),
-    /// Its roles, what it can, and the cpus that its offers have at least and at most, if it says.
-    FrameworkAdded(u32, usize, u8, Option<(u32, u32)>),
+    /// Its roles, what it can, and what its offers must be like, if it says.
+    FrameworkAdded(u32, usize, u8, Option<Wish>),
     FrameworkRemoved(u32),
     FrameworkActivity(u32, bool),
     Suppressed(u32, Option<usize>),
@@ -48,6 +48,8 @@ pub enum Fact {
     Invented(u32, u32, u32),
     /// The nth holder reserves what is nobody's of what it holds.
     Reserved(usize),
+    /// The nth holder reserves for its own role what is reserved for one above.
+    Refined(usize),
     /// The nth holder gives up what it has reserved.
     Unreserved(usize),
     /// The nth holder makes a persistent volume of the disk that it has reserved.
@@ -59,6 +61,12 @@ pub enum Fact {
     Weight(usize, u32),
     /// The agents whose hosts are on the whitelist, by bit, if there is one.
     Whitelist(Option<u8>),
+    /// A framework holds as many offers as it may, or no longer.
+    Budget(u32, bool),
+    /// An agent will be away from then on, or not at all.
+    Away(u32, Option<u64>),
+    /// A framework is not being asked to leave an agent any more, and perhaps not to be asked for some tenths of a second.
+    InverseAnswered(u32, u32, Option<u64>),
     /// The allocator begins anew, and is told all that there is: what it was asked before counts no more.
     Begun,
 }
@@ -72,15 +80,20 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => a.clone().prop_map(Fact::AgentRemoved),
         1 => (a.clone(), any::<bool>()).prop_map(|(a, on)| Fact::AgentActivity(a, on)),
         2 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Fact::Lent(a, n)),
-        4 => (f.clone(), 0..ROLES.len(), 0_u8..8, shape())
-            .prop_map(|(f, r, c, shape)| Fact::FrameworkAdded(f, r, c, shape)),
+        4 => (f.clone(), 0..ROLES.len(), 0_u8..16, wish())
+            .prop_map(|(f, r, c, wish)| Fact::FrameworkAdded(f, r, c, wish)),
         1 => f.clone().prop_map(Fact::FrameworkRemoved),
         1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
         1 => (f.clone(), role()).prop_map(|(f, r)| Fact::Suppressed(f, r)),
         2 => (f.clone(), role()).prop_map(|(f, r)| Fact::Revived(f, r)),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(0_u64..40))
             .prop_map(|(n, part, refuse)| Fact::Recovered(n, part, refuse)),
-        1 => (a, f, 1_u32..9).prop_map(|(a, f, n)| Fact::Invented(a, f, n)),
+        1 => (a.clone(), f.clone(), 1_u32..9).prop_map(|(a, f, n)| Fact::Invented(a, f, n)),
+        1 => (f.clone(), any::<bool>()).prop_map(|(f, spent)| Fact::Budget(f, spent)),
+        2 => (a.clone(), proptest::option::weighted(0.8, 0_u64..9)).prop_map(|(a, at)| Fact::Away(a, at)),
+        2 => (f, a, proptest::option::of(0_u64..40))
+            .prop_map(|(f, a, refuse)| Fact::InverseAnswered(f, a, refuse)),
+        2 => any::<usize>().prop_map(Fact::Refined),
         2 => any::<usize>().prop_map(Fact::Reserved),
         1 => any::<usize>().prop_map(Fact::Unreserved),
         2 => any::<usize>().prop_map(Fact::Created),
@@ -91,37 +104,6 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => proptest::option::of(0_u8..16).prop_map(Fact::Whitelist),
         1 => Just(Fact::Begun),
     ]
-}
-
-fn shape() -> impl Strategy<Value = Option<(u32, u32)>> {
-    let shape = (1_u32..4, 0_u32..3).prop_map(|(least, more)| (least, least + more));
-    proptest::option::weighted(0.3, shape)
-}
-
-/// What this says as a framework says it. Of what comes in twos, some memory as well.
-fn demand((least, most): (u32, u32)) -> Demand {
-    let mem = if least == 2 { ";mem:40" } else { "" };
-    let least = Quantities::parse(&format!("cpus:{least}{mem}")).unwrap();
-    Demand::shaped(least, Quantities::parse(&format!("cpus:{most}")).unwrap())
-}
-
-/// The framework demands the same in each of its roles.
-fn demand_in_each(fact: &mut FrameworkAdded, demand: Option<&Demand>) {
-    let roles = fact.info.roles.iter();
-    let demands = roles.filter_map(|role| Some((role.clone(), demand?.clone())));
-    fact.wants.demands = demands.collect();
-}
-
-fn domain(agent: u32) -> Option<Domain> {
-    let region = if agent == REMOTE { "far" } else { "home" };
-    format!("{region}/zone").parse().ok()
-}
-
-/// The same amount of disk, as a volume or not.
-fn on_disk(one: &Resource, info: Option<DiskInfo>) -> Resource {
-    let mut annotations = one.annotations().clone();
-    annotations.disk = info.map(Box::new);
-    Resource::annotated(one.name(), one.amount().unwrap(), annotations).unwrap()
 }
 
 impl World {
@@ -154,10 +136,14 @@ impl World {
             }
             Fact::Lent(n, size) => {
                 let agent_id = agent(&format!("a{n}"));
-                let total = if size == 0 {
-                    Resources::new()
-                } else {
-                    lent(&format!("cpus:{size}"))
+                // Of both kinds, which are told apart.
+                let plain = |size: u32| Resources::parse(&format!("cpus:{size}")).unwrap();
+                let idle = |size| plain(size).to_revocable(Revocable::NonThrottleable);
+                let total = match size {
+                    0 => Resources::new(),
+                    1 | 2 => lent(&format!("cpus:{size}")),
+                    3 => idle(size).unwrap(),
+                    _ => lent("cpus:2") + idle(2).unwrap(),
                 };
                 if let Some(host) = self.ledger.hosts.get_mut(&agent_id) {
                     host.lent = total.clone();
@@ -172,6 +158,7 @@ impl World {
                 let framework_id = framework(&format!("f{n}"));
                 self.ledger.tenants.remove(&framework_id);
                 self.ledger.forget_filters(&framework_id, |_| true);
+                self.ledger.forget_answers(&framework_id, true);
                 let fact = FrameworkRemoved { framework_id };
                 self.books.framework_removed(&fact);
             }
@@ -182,6 +169,7 @@ impl World {
                 }
                 if !active {
                     self.ledger.forget_filters(&framework_id, |_| true);
+                    self.ledger.forget_answers(&framework_id, false);
                 }
                 let activity = FrameworkActivity {
                     framework_id,
@@ -200,6 +188,7 @@ impl World {
                 let (framework_id, roles) = self.suppress(n, roles, false);
                 let named = |role: &Role| roles.is_empty() || roles.contains(role.as_str());
                 self.ledger.forget_filters(&framework_id, named);
+                self.ledger.forget_answers(&framework_id, false);
                 self.books.revived(&Revived {
                     framework_id,
                     roles,
@@ -222,9 +211,20 @@ impl World {
             Fact::Reserved(n) => self.convert(n, |role, held| {
                 let plain = held.unreserved().non_revocable();
                 let plain = plain.filter(|one| [Name::Cpus, Name::Disk].contains(&one.name()));
-                let entry = Reservation::dynamic(role.clone(), Some("ops"));
+                let mut entry = Reservation::dynamic(role.clone(), Some("ops"));
+                if n.is_multiple_of(3) {
+                    entry.labels = labels();
+                }
                 let reserved = plain.push_reservation(&entry).unwrap();
                 (plain, reserved)
+            }),
+            Fact::Refined(n) => self.convert(n, |role, held| {
+                let above = held.all_reserved().filter(|one| {
+                    role.is_strict_subrole_of(one.role()) && !one.is_persistent_volume()
+                });
+                let entry = Reservation::dynamic(role.clone(), Some("ops"));
+                let refined = above.push_reservation(&entry).unwrap();
+                (above, refined)
             }),
             Fact::Unreserved(n) => self.convert(n, |_, held| {
                 let own = held
@@ -262,6 +262,45 @@ impl World {
                 self.ledger.whitelist(hosts);
                 self.tell_whitelist();
             }
+            Fact::Budget(n, spent) => {
+                let framework_id = framework(&format!("f{n}"));
+                if let Some(tenant) = self.ledger.tenants.get_mut(&framework_id) {
+                    tenant.spent = spent;
+                }
+                let most = spent.then_some(7);
+                self.books
+                    .offer_budget_spent(&OfferBudgetSpent { framework_id, most });
+            }
+            Fact::Away(n, start) => {
+                let agent_id = agent(&format!("a{n}"));
+                let unavailability = start.map(|start| Unavailability {
+                    start: Timestamp::from_nanos(start),
+                    duration: None,
+                });
+                if let Some(host) = self.ledger.hosts.get_mut(&agent_id) {
+                    host.departure = unavailability.map(Departure::of);
+                }
+                self.books.unavailability_changed(&UnavailabilityChanged {
+                    agent_id,
+                    unavailability,
+                });
+            }
+            Fact::InverseAnswered(n, m, refuse) => {
+                let (framework_id, agent_id) =
+                    (framework(&format!("f{n}")), agent(&format!("a{m}")));
+                let refuse = refuse.map(|tenths| Duration::from_millis(tenths * 100));
+                let now = self.ledger.now;
+                let host = self.ledger.hosts.get_mut(&agent_id);
+                if let Some(departure) = host.and_then(|host| host.departure.as_mut()) {
+                    departure.answered(&framework_id, refuse, now);
+                }
+                let answered = InverseAnswered {
+                    framework_id,
+                    agent_id,
+                    refuse,
+                };
+                self.books.inverse_answered(&answered, now);
+            }
             Fact::Begun => self.begun(),
             Fact::Weight(rank, weight) => {
                 let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
@@ -288,6 +327,14 @@ impl World {
             agents_expected: 0,
         });
         self.tell_whitelist();
+        self.ledger
+            .tenants
+            .values_mut()
+            .for_each(|tenant| tenant.spent = false);
+        self.ledger
+            .hosts
+            .values_mut()
+            .for_each(|host| host.departure = None);
         for (id, tenant) in self.ledger.tenants.clone() {
             let roles: Vec<&str> = tenant.roles.iter().map(Role::as_str).collect();
             let can: Vec<Capability> = tenant.can.iter().copied().collect();
@@ -321,8 +368,14 @@ impl World {
             total.push_str(";gpus:1");
         }
         let mut added = added(&format!("a{n}"), &total, vec![]);
-        added.info.domain = domain(n);
+        if size == 4 {
+            added.info.resources += mount(50);
+        }
+        (added.info.domain, added.info.attributes) = (domain(n), attributes(n));
+        let before = self.ledger.hosts.get(&added.agent_id);
         let host = Host {
+            rack: rack(n),
+            departure: before.and_then(|before| before.departure.clone()),
             active: true,
             listed: self.ledger.lists(&added.info.hostname),
             remote: n == REMOTE,
@@ -351,7 +404,7 @@ impl World {
         }
         let mut added = added(&name, "cpus:1", used.into_iter().collect());
         (added.info.resources, added.oversubscribed) = (before.total.clone(), before.lent.clone());
-        added.info.domain = domain(n);
+        (added.info.domain, added.info.attributes) = (domain(n), attributes(n));
         let host = Host {
             active: true,
             ..before
@@ -371,6 +424,9 @@ impl World {
         if can & 4 > 0 {
             wishes.push(Capability::RegionAware);
         }
+        if can & 8 > 0 {
+            wishes.push(Capability::ReservationRefinement);
+        }
         let mut fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
         demand_in_each(&mut fact, demand.as_ref());
         let id = fact.framework_id.clone();
@@ -382,6 +438,7 @@ impl World {
                 .collect(),
             suppressed: BTreeSet::new(),
             can: wishes.into_iter().collect(),
+            spent: self.ledger.tenants.get(&id).is_some_and(|one| one.spent),
             demand,
         };
         let before = self.ledger.tenants.insert(id.clone(), tenant.clone());

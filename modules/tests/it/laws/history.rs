@@ -144,6 +144,22 @@ impl World {
         lies: Option<Option<Vec<Advice>>>,
         meanwhile: Vec<Fact>,
     ) -> usize {
+        let grants = self.run_stages(batch, lies, meanwhile);
+        // Whatever came of it: so many are asked to leave as there is reason to.
+        let asked = self.books.inverse_grants(None, self.ledger.now).into_iter();
+        let asked: BTreeSet<_> = asked
+            .map(|one| (one.agent_id, one.framework_id, one.unavailability))
+            .collect();
+        assert_eq!(asked, self.ledger.asked_to_leave());
+        grants
+    }
+
+    fn run_stages(
+        &mut self,
+        batch: bool,
+        lies: Option<Option<Vec<Advice>>>,
+        meanwhile: Vec<Fact>,
+    ) -> usize {
         let now = self.ledger.now;
         let all = self.books.candidates(now, batch);
         let mut meanwhile = Some(meanwhile);

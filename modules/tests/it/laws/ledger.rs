@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::Grant;
-use protocol::{AgentId, Capability, Demand, FrameworkId, Quota};
+use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
 use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
@@ -35,6 +36,9 @@ pub struct Host {
     pub remote: bool,
     pub total: Resources,
     pub lent: Resources,
+    pub rack: Option<String>,
+    /// It will be away.
+    pub departure: Option<Departure>,
     /// What each framework holds in each role.
     pub held: BTreeMap<(FrameworkId, Role), Resources>,
     pub refused: Vec<Refused>,
@@ -47,6 +51,31 @@ pub struct Refused {
     until: Instant,
 }
 
+/// An agent will be away: who was asked to leave it and has not answered, and who is left alone until then.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    at: Unavailability,
+    asked: BTreeSet<FrameworkId>,
+    left_alone: BTreeMap<FrameworkId, Instant>,
+}
+
+impl Departure {
+    pub fn of(at: Unavailability) -> Self {
+        Self {
+            at,
+            asked: BTreeSet::new(),
+            left_alone: BTreeMap::new(),
+        }
+    }
+
+    pub fn answered(&mut self, framework: &FrameworkId, refuse: Option<Duration>, now: Instant) {
+        self.asked.remove(framework);
+        if let Some(refuse) = refuse.filter(|refuse| !refuse.is_zero()) {
+            self.left_alone.insert(framework.clone(), now + refuse);
+        }
+    }
+}
+
 /// A framework.
 #[derive(Clone, Debug, Default)]
 pub struct Tenant {
@@ -54,13 +83,45 @@ pub struct Tenant {
     pub roles: BTreeSet<Role>,
     pub suppressed: BTreeSet<Role>,
     pub can: BTreeSet<Capability>,
+    /// It holds as many offers as it may.
+    pub spent: bool,
     /// What an offer to it is like, in each of its roles.
     pub demand: Option<Demand>,
 }
 
 impl Tenant {
     fn wants(&self, role: &Role) -> bool {
-        self.active && self.roles.contains(role) && !self.suppressed.contains(role)
+        let is_suppressed = self.suppressed.contains(role);
+        self.active && !self.spent && self.roles.contains(role) && !is_suppressed
+    }
+
+    /// What it says of amounts.
+    fn shape(&self) -> Option<&Demand> {
+        let demand = self.demand.as_ref();
+        demand.filter(|demand| demand.least.is_some())
+    }
+
+    /// Whether it understands this.
+    fn knows(&self, one: &Resource) -> bool {
+        one.reservations().len() < 2 || self.can.contains(&Capability::ReservationRefinement)
+    }
+
+    /// Whether it takes offers of this agent.
+    fn chooses(&self, agent: &AgentId, host: &Host) -> bool {
+        let groups = self.demand.iter().flat_map(|demand| &demand.agents);
+        let holds = |constraint: &Constraint| {
+            let value = match constraint.selector {
+                Selector::Hostname => Some(format!("{agent}.example")),
+                _ => host.rack.clone(),
+            };
+            match &constraint.predicate {
+                Predicate::TextEquals(text) => value.as_ref() == Some(text),
+                Predicate::TextNotEquals(text) => value.as_ref() != Some(text),
+                other => panic!("{other:?} is not in these histories"),
+            }
+        };
+        let mut groups = groups.peekable();
+        groups.peek().is_none() || groups.any(|group| group.iter().all(holds))
     }
 }
 
@@ -147,7 +208,9 @@ impl Ledger {
             "{grant:?}"
         );
         assert!(host.is_for(&tenant.can), "not for it: {grant:?}");
-        if let Some(demand) = &tenant.demand {
+        let chosen = tenant.chooses(&grant.agent_id, host);
+        assert!(chosen, "it wants others: {grant:?} for {tenant:?}");
+        if let Some(demand) = tenant.shape() {
             let amount = what.quantities();
             let mut least = demand.least.iter().flatten();
             assert!(
@@ -161,6 +224,8 @@ impl Ledger {
         }
         let own = |one: &Resource| !one.is_reserved() || role.is_within(one.role());
         assert!(what.iter().all(own), "reserved for others: {grant:?}");
+        let known = what.iter().all(|one| tenant.knows(one));
+        assert!(known, "it does not understand that: {grant:?}");
         let who = (grant.framework_id.clone(), role.clone());
         let refused = |refused: &Refused| {
             refused.by == who && refused.until > self.now && refused.what.contains(&what)
@@ -291,7 +356,8 @@ impl Ledger {
                 for role in tenant.roles.iter().filter(|role| tenant.wants(role)) {
                     let who = (framework.clone(), role.clone());
                     let mute = |refused: &Refused| refused.by == who && refused.until > self.now;
-                    if !host.is_for(&tenant.can) || host.refused.iter().any(mute) {
+                    let takes = host.is_for(&tenant.can) && tenant.chooses(agent, host);
+                    if !takes || host.refused.iter().any(mute) {
                         continue;
                     }
                     let brave = tenant.can.contains(&Capability::RevocableResources);
@@ -301,7 +367,8 @@ impl Ledger {
                         Resources::new()
                     };
                     let free = host.free().allocatable_to(role);
-                    let parts: Vec<Resources> = match &tenant.demand {
+                    let free = free.filter(|one| tenant.knows(one));
+                    let parts: Vec<Resources> = match tenant.shape() {
                         None => free.iter().chain(&lent).filter_map(worthwhile).collect(),
                         Some(demand) => {
                             // What a guarantee lacks is not given together with what is reserved for a role above (SPEC 4.5).
@@ -377,6 +444,39 @@ impl Ledger {
             host.refused
                 .retain(|one| one.by.0 != *framework || !which(&one.by.1));
         }
+    }
+
+    /// The framework may be asked to leave again, also where it has not answered if it is no more.
+    pub fn forget_answers(&mut self, framework: &FrameworkId, is_gone: bool) {
+        let departures = self.hosts.values_mut();
+        for departure in departures.filter_map(|host| host.departure.as_mut()) {
+            departure.left_alone.remove(framework);
+            if is_gone {
+                departure.asked.remove(framework);
+            }
+        }
+    }
+
+    /// Who is asked now to leave which agents: each active framework that has something there, once until it has answered (SPEC 4.7).
+    pub fn asked_to_leave(&mut self) -> BTreeSet<(AgentId, FrameworkId, Unavailability)> {
+        let mut asked = BTreeSet::new();
+        let now = self.now;
+        for (agent, host) in self.hosts.iter_mut().filter(|(_, host)| host.active) {
+            let Some(departure) = host.departure.as_mut() else {
+                continue;
+            };
+            for (framework, _) in host.held.keys() {
+                let is_active = self.tenants.get(framework).is_some_and(|one| one.active);
+                let until = departure.left_alone.get(framework);
+                if is_active
+                    && until.is_none_or(|until| *until <= now)
+                    && departure.asked.insert(framework.clone())
+                {
+                    asked.insert((agent.clone(), framework.clone(), departure.at));
+                }
+            }
+        }
+        asked
     }
 
     pub fn host(&mut self, agent: &AgentId) -> &mut Host {
