@@ -334,6 +334,17 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
     other["capabilities"] = json!([{"type": "MULTI_ROLE"}]);
     let update = |info: &Value| json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": info}});
     assert_eq!(scheduler.asks(update(&other)).status, 200);
+    // SPEC 3.3: it may have none for a while; with one again it is offered something.
+    other["roles"] = json!([]);
+    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    other["roles"] = json!(["later"]);
+    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    let offered = |event: &Event| {
+        let offers = event.offers.iter().flat_map(|offers| &offers.offers);
+        let mut roles = offers.filter_map(|offer| offer.allocation_info.as_ref()?.role.clone());
+        roles.any(|role| role == "later")
+    };
+    while !scheduler.events.next().is_some_and(|event| offered(&event)) {}
     other["checkpoint"] = json!(true);
     let refused = scheduler.asks(update(&other));
     assert_eq!(refused.status, 400);

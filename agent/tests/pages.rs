@@ -513,6 +513,66 @@ fn no_call_of_an_agent_is_forgotten() {
     });
 }
 
+/// SPEC 2.7: tools ask for streams, and one of them sends one: they hear which call it is that nobody serves, not what their headers lack.
+#[test]
+fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let record = |text: &str| format!("{}\n{text}", text.len());
+        let attach = |what: &str| json!({ "type": format!("ATTACH_CONTAINER_{what}") }).to_string();
+        let input = format!("{}{}", record(&attach("INPUT")), record("never read"));
+        for (content, body, expected) in [
+            (
+                JSON,
+                attach("OUTPUT"),
+                (501, "ATTACH_CONTAINER_OUTPUT is not served"),
+            ),
+            (
+                "application/recordio",
+                input,
+                (501, "ATTACH_CONTAINER_INPUT is not served"),
+            ),
+            (
+                "application/recordio",
+                "12".to_owned(),
+                (400, "cut after `12`"),
+            ),
+            (
+                "application/recordio",
+                "9\n{}".to_owned(),
+                (400, "cut after 2 bytes"),
+            ),
+            (
+                "application/recordio",
+                String::new(),
+                (400, "has no record"),
+            ),
+            (
+                "application/recordio",
+                format!("{}\n", 1_u64 << 63),
+                (400, "length"),
+            ),
+            ("application/recordio", record("{"), (400, "expected")),
+        ] {
+            let mut request = request("POST", "/api/v1", content, body);
+            for (name, value) in [
+                ("Accept", "application/recordio"),
+                ("Message-Accept", JSON),
+                ("Message-Content-Type", JSON),
+            ] {
+                if name != "Message-Content-Type" || content != JSON {
+                    request.headers_mut().insert(name, value.parse().unwrap());
+                }
+            }
+            let (status, text) = said(&routes, request).await;
+            assert!(
+                status == expected.0 && text.contains(expected.1),
+                "{status} {text}"
+            );
+        }
+    });
+}
+
 /// SPEC 2.1, 2.5, 2.7.
 #[test]
 fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {

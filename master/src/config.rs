@@ -4,6 +4,7 @@
 //! [`Config::check`] refuses every value that could harm (an interval of zero, a weight below zero), by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use authority::{Acls, Shared, Throttle};
@@ -23,6 +24,8 @@ pub struct Config {
     pub hostname: String,
     /// The port that others are told.
     pub port: u16,
+    /// The address that HTTP clients are told beside the host.
+    pub address: Option<Ipv4Addr>,
     /// The version that others are told.
     pub version: String,
     /// How long after one allocation the next begins by itself (1 s). Smaller: fresher offers for more work.
@@ -74,6 +77,7 @@ impl Default for Config {
         Self {
             hostname: "localhost".to_owned(),
             port: 5050,
+            address: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             allocation_interval: Duration::from_secs(1),
             weights: BTreeMap::new(),

@@ -235,6 +235,8 @@ pub fn start_after(
         port: config.port,
         version: config.version.clone(),
         term,
+        address: config.address,
+        domain: config.domain.clone(),
     };
     let books = Books::new(info.clone(), &config, node.clock().wall());
     let (registry, meter) = Metered::new(registry, node.clock().clone());

@@ -171,6 +171,8 @@ impl Crowd {
             port: 5050,
             version: "1".to_owned(),
             term: 0,
+            address: None,
+            domain: None,
         };
         Ok(Books::new(info, &Config::default(), Timestamp::default()))
     }

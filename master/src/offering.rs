@@ -98,6 +98,7 @@ impl Books {
             attributes: self.offered_attributes(&grant.agent_id, &agent.info.attributes),
             executor_ids: executor_ids.unwrap_or_default(),
             unavailability: agent.unavailability,
+            domain: agent.info.domain.clone(),
             framework_id: grant.framework_id,
             agent_id: grant.agent_id,
             role: grant.role,

@@ -291,6 +291,7 @@ mod tests {
             attributes: Default::default(),
             executor_ids: Vec::new(),
             unavailability: None,
+            domain: None,
         })
     }
 

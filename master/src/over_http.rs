@@ -4,7 +4,7 @@
 //! others go on; where the offers are void, so are they all. All else that is said over HTTP is said by drivers as well, and decided where that is.
 
 use protocol::message::task::EndExecutor;
-use protocol::{AgentId, ExecutorId, FrameworkId, Reason, TaskState};
+use protocol::{AgentId, ExecutorId, FrameworkId, TaskState};
 use runtime::Timestamp;
 use v1::convert::scheduler::Accepted;
 
@@ -27,11 +27,11 @@ impl Books {
         let void = self.accept_unless_void(offers, now, out).err();
         // Where the offers are not there, nothing else counts.
         let agent = agent.filter(|_| void.is_none());
-        for (task, invalid) in tasks {
+        for (task, reason, invalid) in tasks {
             let known = self.frameworks.get(&framework);
             let (state, reason, message) = match &void {
                 Some(void) => (TaskState::Dropped, void.reason, void.message.clone()),
-                None => (TaskState::Error, Reason::TaskInvalid, invalid.to_string()),
+                None => (TaskState::Error, reason, invalid.to_string()),
             };
             let mut status = master_status(known, &task, state, reason, message, now);
             status.agent_id.clone_from(&agent);

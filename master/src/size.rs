@@ -124,6 +124,7 @@ mod tests {
                 start: Timestamp::from_nanos(u64::MAX),
                 duration: Some(std::time::Duration::MAX),
             }),
+            domain: None,
         }
     }
 

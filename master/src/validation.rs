@@ -27,10 +27,8 @@ use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 /// Whether a framework may subscribe as it describes itself.
 pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result<(), Invalid> {
     user("framework.user", &info.user, policy)?;
-    if info.roles.is_empty() {
-        return Err(Invalid::new("framework.roles", "", "at least one role"));
-    }
-    if info.roles.len() > 1 && !info.can(Capability::MultiRole) {
+    // One with MULTI_ROLE may take its roles later.
+    if info.roles.len() != 1 && !info.can(Capability::MultiRole) {
         let given = info.roles.iter().cloned().collect::<Vec<_>>().join(",");
         let expected = "exactly one role, or the capability MULTI_ROLE";
         return Err(Invalid::new("framework.roles", given, expected));

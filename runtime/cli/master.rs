@@ -390,6 +390,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         member::hostname(hostname.as_deref(), address.ip()),
         address.port(),
     );
+    config.address = member::ipv4(&node, address.ip(), &config.hostname).await;
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));

@@ -3,7 +3,7 @@
 //! A member is started, runs until it is stopped or falls, and says how. What it does meanwhile is not known here.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::on_this_thread;
 
 /// How often a pair of free ports is looked for.
 const PORT_TRIES: u32 = 32;
+/// How long a start waits for the address of its host's name.
+const LOOK_UP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A service that has started on the present thread.
 pub struct Running {
@@ -250,6 +252,21 @@ pub fn hostname(given: Option<&str>, ip: IpAddr) -> String {
         None if !ip.is_unspecified() => ip.to_string(),
         None => machine_name(),
     }
+}
+
+/// The address that belongs to what others are told: the one listened on, or else the host's, looked up for a short while.
+pub async fn ipv4(node: &Node, ip: IpAddr, hostname: &str) -> Option<Ipv4Addr> {
+    if let IpAddr::V4(ip) = ip
+        && !ip.is_unspecified()
+    {
+        return Some(ip);
+    }
+    let found = tokio::net::lookup_host((hostname, 0));
+    let found = node.clock().timeout(LOOK_UP_PATIENCE, found).await.ok()?;
+    found.ok()?.find_map(|address| match address.ip() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    })
 }
 
 /// This machine's name, or `localhost`.

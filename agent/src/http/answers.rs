@@ -13,21 +13,30 @@ use v1::schema::agent::{
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
     ResponseGetOperations, ResponseGetState, ResponseGetTasks,
 };
-use v1::schema::{self, ContainerStatus, Task, TaskStatus};
+use v1::schema::{self, ContainerStatus, DrainConfig, Task, TaskStatus};
 
 use crate::agent::AgentState;
-use crate::container::events::{ContainerView, Survey};
+use crate::container::events::{ContainerView, Draining, Survey};
 use crate::container::machine::Phase;
 use crate::operations::KnownOperation;
 use crate::sight;
 
-/// Who it is, with its resources as far as `roles` are seen.
-pub(super) fn agent(state: &AgentState, roles: &Approver) -> ResponseGetAgent {
+/// Who it is, with its resources as far as `roles` are seen, and whether it is being drained.
+pub(super) fn agent(
+    state: &AgentState,
+    drain: Option<Draining>,
+    roles: &Approver,
+) -> ResponseGetAgent {
     let mut info = state.info.clone();
     info.resources = sight::resources(&info.resources, roles);
     ResponseGetAgent {
         agent_info: Some(Box::new((&info).into())),
-        ..ResponseGetAgent::default()
+        // Whether it is to be gone afterwards its master knows alone.
+        drain_config: drain.map(|drain| DrainConfig {
+            max_grace_period: drain.max_grace_period.map(Into::into),
+            mark_gone: None,
+        }),
+        estimated_drain_start_time: drain.map(|drain| drain.since.into()),
     }
 }
 

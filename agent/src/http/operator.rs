@@ -26,13 +26,17 @@ pub(super) async fn call(
     State(pages): State<Pages>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
-    let form = asked.accept()?;
+    let asked: Asked<Call> = Asked::read_first(&pages.node, request).await?;
     if asked.call.r#type == Some(CallType::SetLoggingLevel) {
         return pages.set_logging_level(&asked.call, &asked.subject);
     }
-    let found = pages.answer(&asked.call, &asked.subject).await?;
-    Ok(answer(form, &found))
+    let form = asked.accept();
+    let found = pages.answer(&asked.call, &asked.subject).await;
+    match (form, found) {
+        // By its name, in whatever form its answer was wanted: most of what nobody serves would be a stream.
+        (_, Err(refusal)) if refusal.is_not_served() => Err(refusal),
+        (form, found) => Ok(answer(form?, &found?)),
+    }
 }
 
 impl Pages {
@@ -121,7 +125,8 @@ impl Pages {
             }
             CallType::GetAgent => {
                 let roles = self.acls.now().approver(who, Action::ViewRoles);
-                answer.get_agent = Some(answers::agent(&self.state().await?, &roles));
+                let (state, survey) = (self.state().await?, self.survey(who).await?);
+                answer.get_agent = Some(answers::agent(&state, survey.drain, &roles));
                 ResponseType::GetAgent
             }
             CallType::GetOperations => {

@@ -15,7 +15,7 @@ use resources::json::{attributes_object, resources_object};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::{discovery, other_labels, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, write_resources};
 use v1::json::Json;
 
 use super::answers::{container_status, executors, is_heard, is_over, measured, user_of};
@@ -62,7 +62,7 @@ pub(super) fn whole(
         "pid": format!("slave(1)@{}:{}", info.hostname, info.port),
         "hostname": info.hostname,
         "port": info.port,
-        "capabilities": ["MULTI_ROLE", "HIERARCHICAL_ROLE", "RESERVATION_REFINEMENT"],
+        "capabilities": AGENT_CAPABILITIES,
         "resources": resources(&info.resources),
         "reserved_resources": reserved(&seen),
         "reserved_resources_full": by_role(&seen, full),
@@ -177,7 +177,7 @@ fn executor(container: &ContainerView) -> Value {
     let mut json = json!({
         "id": container.executor.executor_id,
         "name": container.executor.name,
-        "source": "",
+        "source": source(container),
         "container": container.id,
         "directory": container.directory,
         "resources": resources(&container.allocated),
@@ -235,6 +235,14 @@ fn role(resources: &Resources) -> String {
     role.map_or_else(|| "*".to_owned(), ToString::to_string)
 }
 
+/// What statistics are put down to: the task of a command executor, as Mesos says it. What an executor of a framework's own would say of it is passed over.
+fn source(container: &ContainerView) -> &str {
+    match container.is_command {
+        true => container.executor.executor_id.as_str(),
+        false => "",
+    }
+}
+
 /// `/containers`.
 pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
     let living = survey.containers.iter();
@@ -244,7 +252,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
             "framework_id": container.framework_id,
             "executor_id": container.executor.executor_id,
             "executor_name": container.executor.name,
-            "source": "",
+            "source": source(container),
             "container_id": container.id,
             "status": Json(&container_status(container)),
         });
@@ -267,7 +275,7 @@ pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
             "executor_name": own.executor.name,
             "framework_id": executor.framework_id,
             "container_id": executor.container_id,
-            "source": "",
+            "source": source(own),
             "statistics": statistics(measured),
         }))
     };

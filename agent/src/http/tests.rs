@@ -241,9 +241,16 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     assert_eq!(runs["resource_statistics"]["mem_rss_bytes"], 4096);
     assert_eq!(runs["resource_statistics"]["timestamp"], 1.5);
 
-    let agent = json_of(&answers::agent(&agent(), &roles("{}")));
+    let is_drained = Draining {
+        max_grace_period: Some(Duration::from_secs(5)),
+        since: Timestamp::from_nanos(7),
+    };
+    let agent = json_of(&answers::agent(&agent(), Some(is_drained), &roles("{}")));
     assert_eq!(agent["agent_info"]["id"]["value"], "s");
     assert_eq!(agent["agent_info"]["hostname"], "h");
+    let grace = &agent["drain_config"]["max_grace_period"];
+    assert_eq!(grace["nanoseconds"], 5_000_000_000_u64);
+    assert_eq!(agent["estimated_drain_start_time"]["nanoseconds"], 7);
 }
 
 fn operation(framework: &str, conversion: Option<Conversion>) -> KnownOperation {
@@ -581,7 +588,7 @@ fn what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_w
     }
     assert_eq!(json["resources"]["cpus"], 6.0);
     assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
-    let info = json_of(&answers::agent(&agent(), &roles))["agent_info"].clone();
+    let info = json_of(&answers::agent(&agent(), None, &roles))["agent_info"].clone();
     assert_eq!(info["hostname"], "h");
     assert!(!info["resources"].to_string().contains("ads"), "{info}");
 }

@@ -261,6 +261,8 @@ pub fn welcome(agent_id: AgentId) -> AgentRegistered {
             port: 5050,
             version: "0".into(),
             term: 0,
+            address: None,
+            domain: None,
         },
         total_ping_timeout: Duration::from_secs(75),
     }

@@ -108,7 +108,7 @@
 //! }
 //! # fn master_info() -> MasterInfo {
 //! #     let id = MasterId::new("m").unwrap();
-//! #     MasterInfo { id, hostname: "host".into(), port: 5050, version: "test".into(), term: 0 }
+//! #     MasterInfo { id, hostname: "host".into(), port: 5050, version: "test".into(), term: 0, address: None, domain: None }
 //! # }
 //! impl Handler<Subscribe> for StandIn {
 //!     type Result = MessageResult<Subscribe>;
@@ -150,6 +150,7 @@
 //!         attributes: Default::default(),
 //!         executor_ids: Vec::new(),
 //!         unavailability: None,
+//!         domain: None,
 //!     };
 //!     let scheduler = node.whereis("scheduler").unwrap();
 //!     master.tell(&scheduler, OffersMade { offers: vec![offer.clone()] }).unwrap();

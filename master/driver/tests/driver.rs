@@ -118,6 +118,8 @@ impl Handler<Subscribe> for Master {
             port: 5050,
             version: "test".to_owned(),
             term: self.term,
+            address: None,
+            domain: None,
         };
         MessageResult(Ok(Subscribed {
             framework_id: master.id.framework(0),

@@ -11,14 +11,14 @@ use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::{constraints, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, constraints, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
 use v1::schema::DrainInfo;
 
 use super::page::{Entries, Object};
 use super::pieces::{ExecutorEntry, LabelList, List, OfferEntry, Reserved, TaskEntry};
-use super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, TasksShown, identity};
+use super::shown::{ExecutorShown, Shown, TasksShown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
 use crate::frameworks::Framework;

@@ -21,16 +21,6 @@ use crate::operations::Known;
 use crate::tasks::{OfFramework, Task};
 use crate::view;
 
-/// What an agent of ours can do, in Mesos' words.
-pub(super) const AGENT_CAPABILITIES: [&str; 6] = [
-    "MULTI_ROLE",
-    "HIERARCHICAL_ROLE",
-    "RESERVATION_REFINEMENT",
-    "RESIZE_VOLUME",
-    "AGENT_OPERATION_FEEDBACK",
-    "AGENT_DRAINING",
-];
-
 /// What a value of the books is known by, of which nothing else is shown than what it says itself.
 pub(super) fn identity<T>(value: &Arc<T>) -> Option<Identity> {
     Some([place(value), 0, 0])
@@ -255,6 +245,8 @@ mod tests {
             port: 5050,
             version: "1".into(),
             term: 0,
+            address: None,
+            domain: None,
         };
         let books = Books::new(master, &Config::default(), Timestamp::from_nanos(1));
         let acls = role.map_or("{}".to_owned(), |role| {

@@ -64,6 +64,8 @@ fn books() -> Arc<Books> {
         port: 5050,
         version: "1".into(),
         term: 0,
+        address: None,
+        domain: None,
     };
     let config = Config {
         weights: [("role-of-alice".to_owned(), 2.0), ("x".to_owned(), 3.0)].into(),

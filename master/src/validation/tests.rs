@@ -218,8 +218,17 @@ fn a_framework_with_several_roles_says_that_it_understands_them() {
     let none = Wants::default();
     let refused = framework(&info, &none, &policy()).unwrap_err();
     assert_eq!(refused.field, "framework.roles");
+    let nowhere = FrameworkInfo {
+        roles: BTreeSet::new(),
+        ..info.clone()
+    };
+    let refused = framework(&nowhere, &none, &policy()).unwrap_err();
+    assert_eq!(refused.field, "framework.roles");
+    for mut info in [info.clone(), nowhere] {
+        info.capabilities.insert(Capability::MultiRole);
+        assert_eq!(framework(&info, &none, &policy()), Ok(()));
+    }
     info.capabilities.insert(Capability::MultiRole);
-    assert_eq!(framework(&info, &none, &policy()), Ok(()));
     let other = Wants::but_not(BTreeSet::from(["z".to_owned()]));
     assert_eq!(
         framework(&info, &other, &policy()).unwrap_err().field,

@@ -1,5 +1,6 @@
 //! Who an agent and a master are (SPEC 2.8).
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use resources::{Attributes, Invalid, Resources};
@@ -89,4 +90,10 @@ pub struct MasterInfo {
     pub version: String,
     /// The term under which it leads its group, from 1 and never the same twice; 0 for a master that is alone.
     pub term: u64,
+    /// Where its HTTP port is, for clients that read addresses. No link tells it, and who hears the master on another node knows how it is reached.
+    #[serde(skip)]
+    pub address: Option<Ipv4Addr>,
+    /// Where it lies, as its own HTTP clients are told. No link tells it.
+    #[serde(skip)]
+    pub domain: Option<Domain>,
 }

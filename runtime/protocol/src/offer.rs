@@ -5,6 +5,7 @@ use std::time::Duration;
 use resources::{Attributes, Resources};
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Domain;
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId};
 use crate::maintenance::Unavailability;
 
@@ -31,6 +32,9 @@ pub struct Offer {
     pub executor_ids: Vec<ExecutorId>,
     /// When the agent's machine will be away, if that is planned (SPEC 3.6).
     pub unavailability: Option<Unavailability>,
+    /// Where the agent lies. No link tells it: frameworks over HTTP are told by their own master, native ones are not.
+    #[serde(skip)]
+    pub domain: Option<Domain>,
 }
 
 /// For how long what was refused should not be offered again.

@@ -25,7 +25,7 @@ mod task;
 pub use constraints::{constraints, demands, offer_filters};
 pub use discovery::{discovery, other_labels, write_other_labels};
 pub use ids::{uuid, uuid_bytes};
-pub use nodes::{AgentSaid, MASTER_CAPABILITIES, master_info};
+pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
 pub use status::Contained;

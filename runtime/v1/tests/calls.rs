@@ -146,14 +146,14 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let told: Vec<String> = accepted
         .tasks
         .iter()
-        .map(|(id, bad)| format!("{id}: {bad}"))
+        .map(|(id, reason, bad)| format!("{id} {}: {bad}", reason.name()))
         .collect();
     assert_eq!(
         told,
         [
-            "bad: operations[0].launch.task_infos[1].container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
-            "g1: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
-            "g2: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
+            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
+            "g1 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
+            "g2 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
         ]
     );
     let refused = |accepted: &scheduler::Accepted| {
@@ -174,7 +174,7 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let because = "operations[0].id is `op`: expected none, since a launch has no status";
     assert_eq!(refused(&accepted), format!("op: {because}"));
     let told = accepted.tasks.iter();
-    let told: Vec<String> = told.map(|(id, bad)| format!("{id}: {bad}")).collect();
+    let told: Vec<String> = told.map(|(id, _, bad)| format!("{id}: {bad}")).collect();
     let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
     assert_eq!(told, expected);
     assert!(accepted.offers.operations.is_empty());

@@ -348,8 +348,9 @@ fn reservations_in_the_old_form_are_understood() {
     );
 }
 
+/// SPEC 3.3.
 #[test]
-fn a_framework_without_roles_has_the_one_for_everybody() {
+fn a_framework_without_roles_has_the_one_for_everybody_unless_it_may_have_several() {
     let roles = |more: &str| {
         let text = format!(r#"{{"user": "u", "name": "n"{more}}}"#);
         let info: schema::FrameworkInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
@@ -362,6 +363,11 @@ fn a_framework_without_roles_has_the_one_for_everybody() {
         roles(r#", "roles": ["a", "b"], "capabilities": {"type": "MULTI_ROLE"}"#).unwrap(),
         ["a", "b"]
     );
+    let multi_role = r#""capabilities": {"type": "MULTI_ROLE"}"#;
+    assert!(roles(&format!(", {multi_role}")).unwrap().is_empty());
+    let refused = |more: &str| roles(more).unwrap_err().to_string();
+    let twice = format!(r#", "roles": ["a", "b", "a"], {multi_role}"#);
+    assert_eq!(refused(&twice), "roles is `a`: expected each role once");
     assert!(roles(r#", "role": "ads", "capabilities": {"type": "MULTI_ROLE"}"#).is_err());
     assert!(roles(r#", "role": "ads", "roles": ["ads"]"#).is_err());
 }
@@ -455,11 +461,16 @@ fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it_and_what_i
         port: 5050,
         version: "0.1.0".to_owned(),
         term: 1,
+        address: Some([127, 0, 0, 1].into()),
+        domain: Some(protocol::agent::Domain {
+            region: "eu".to_owned(),
+            zone: "a".to_owned(),
+        }),
     };
-    let master = convert::master_info(&master, Some([127, 0, 0, 1].into()));
+    let master = convert::master_info(&master);
     let text = String::from_utf8(json::write(&master)).unwrap();
     assert_eq!(
         text,
-        r#"{"id":"m","ip":16777343,"port":5050,"pid":"master@127.0.0.1:5050","hostname":"h","version":"0.1.0","address":{"hostname":"h","ip":"127.0.0.1","port":5050},"capabilities":[{"type":"AGENT_UPDATE"},{"type":"AGENT_DRAINING"},{"type":"QUOTA_V2"}]}"#
+        r#"{"id":"m","ip":16777343,"port":5050,"pid":"master@127.0.0.1:5050","hostname":"h","version":"0.1.0","address":{"hostname":"h","ip":"127.0.0.1","port":5050},"domain":{"fault_domain":{"region":{"name":"eu"},"zone":{"name":"a"}}},"capabilities":[{"type":"AGENT_UPDATE"},{"type":"AGENT_DRAINING"},{"type":"QUOTA_V2"}]}"#
     );
 }

@@ -47,6 +47,8 @@ fn subscribed() -> Subscribed {
         port: 5050,
         version: "test".to_owned(),
         term: 0,
+        address: None,
+        domain: None,
     };
     Subscribed {
         framework_id: master.id.framework(0),

@@ -3,6 +3,7 @@
 //! Pure.
 
 use resources::{Name, Resources};
+use v1::convert::master_info;
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
 use v1::schema::master::{
@@ -145,7 +146,7 @@ fn flags(chosen: &Chosen) -> ResponseGetFlags {
 fn master(shown: Shown<'_>) -> ResponseGetMaster {
     let books = shown.books;
     ResponseGetMaster {
-        master_info: Some(Box::new(words::master(&books.master))),
+        master_info: Some(Box::new(master_info(&books.master))),
         start_time: Some(books.started.as_secs_f64()),
         elected_time: Some(books.elected.as_secs_f64()),
     }

@@ -3,15 +3,14 @@
 //! Pure. What answers are full of is described, and so written straight into them; the rest is made first.
 
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use protocol::view::RoleView;
-use protocol::{AgentId, AgentInfo, FrameworkId, MasterInfo, Offer};
+use protocol::{AgentId, AgentInfo, FrameworkId, Offer};
 use resources::Resources;
 use v1::convert::{
-    AgentSaid, constraints, discovery, known_operation, master_info, offer_filters, say_resources,
-    write_other_labels, write_resources,
+    AGENT_CAPABILITIES, AgentSaid, constraints, discovery, known_operation, offer_filters,
+    say_resources, write_other_labels, write_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -21,21 +20,15 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
-    FrameworkInfo, InverseOffer, KillPolicy, MasterInfo as MasterInfoSaid, Operation, Role,
+    FrameworkInfo, InverseOffer, KillPolicy, Operation, Role,
 };
 
-use super::super::shown::{AGENT_CAPABILITIES, ExecutorShown, Shown, identity};
+use super::super::shown::{ExecutorShown, Shown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
 use crate::frameworks::Framework;
 use crate::operations::Known;
 use crate::tasks::Task;
-
-/// The master itself. Its address is known where its host name is one.
-pub(in crate::http) fn master(info: &MasterInfo) -> MasterInfoSaid {
-    let address: Option<Ipv4Addr> = info.hostname.parse().ok();
-    master_info(info, address)
-}
 
 impl Describe<v1::schema::Task> for Task {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Task, O>) {

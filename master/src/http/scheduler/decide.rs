@@ -401,6 +401,7 @@ mod tests {
                 },
                 tasks: vec![(
                     "t".parse().unwrap(),
+                    protocol::Reason::TaskInvalid,
                     resources::Invalid::new("name", "", "one"),
                 )],
                 operations: Vec::new(),

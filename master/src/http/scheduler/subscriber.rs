@@ -222,8 +222,7 @@ impl Subscriber {
         ctx: &mut Context<Self>,
     ) {
         let id = subscribed.framework_id;
-        let address = subscribed.master.hostname.parse().ok();
-        let master = master_info(&subscribed.master, address);
+        let master = master_info(&subscribed.master);
         let framework = self.framework.as_ref();
         let line = Line {
             stream_id,

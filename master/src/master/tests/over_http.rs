@@ -30,7 +30,14 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         let invalid = || Invalid::new("container.type", "DOCKER", "MESOS");
         let accepted = Accepted {
             offers: accept(&f, &[&offer], vec![task("good", &a, "cpus:1;mem:64")]),
-            tasks: vec![(TaskId::new("bad").unwrap(), invalid())],
+            tasks: vec![
+                (TaskId::new("bad").unwrap(), Reason::TaskInvalid, invalid()),
+                (
+                    TaskId::new("pod").unwrap(),
+                    Reason::TaskGroupInvalid,
+                    invalid(),
+                ),
+            ],
             operations: vec![(OperationId::new("disk").unwrap(), invalid())],
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;
@@ -38,7 +45,11 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         assert!(ran.starts_with("run good="), "{ran}");
         assert_eq!(
             scheduler.heard(),
-            ["bad TASK_ERROR REASON_TASK_INVALID", "disk OPERATION_ERROR"]
+            [
+                "bad TASK_ERROR REASON_TASK_INVALID",
+                "pod TASK_ERROR REASON_TASK_GROUP_INVALID",
+                "disk OPERATION_ERROR"
+            ]
         );
         let status = scheduler.statuses().pop().unwrap();
         assert_eq!(status.agent_id, Some(a));
@@ -68,7 +79,7 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
         let tasks = vec![task("good", &a, "cpus:1;mem:64")];
         let accepted = Accepted {
             offers: accept(&f, &[&offer, &gone], tasks),
-            tasks: vec![(TaskId::new("bad").unwrap(), invalid)],
+            tasks: vec![(TaskId::new("bad").unwrap(), Reason::TaskInvalid, invalid)],
             operations: Vec::new(),
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;

@@ -211,6 +211,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
                 attributes: Default::default(),
                 executor_ids: Default::default(),
                 unavailability: None,
+                domain: None,
             })),
             _ => {}
         },

@@ -11,8 +11,10 @@ use axum::extract::Request;
 use axum::http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
 use runtime::Node;
 use v1::media::{self, Refused};
+use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use crate::body::{Late, is_late};
@@ -39,6 +41,15 @@ pub struct Asked<C> {
 impl<C: Message + Default + Send + 'static> Asked<C> {
     /// Reads the call of a request, whose body the listener bounds in time. Only `POST` has one.
     pub async fn read(node: &Node, request: Request) -> Result<Self, Refusal> {
+        Self::read_body(node, request, false).await
+    }
+
+    /// The same where some calls begin a stream of records, as `ATTACH_CONTAINER_INPUT` does: the call is the first of them, and no other is read.
+    pub async fn read_first(node: &Node, request: Request) -> Result<Self, Refusal> {
+        Self::read_body(node, request, true).await
+    }
+
+    async fn read_body(node: &Node, request: Request, streams: bool) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         if parts.method != Method::POST {
             let problem = format!("{} is not served here: expected POST", parts.method);
@@ -48,15 +59,18 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             value(&parts.headers, CONTENT_TYPE.as_str()),
             value(&parts.headers, "Message-Content-Type"),
         )?;
-        let Content::One(form) = content else {
-            let found = value(&parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
-            let expected =
-                "application/json or application/x-protobuf, since a call is one message";
-            let bad = Invalid::new("Content-Type", found, expected);
-            return Err(Refused::Unsupported(bad).into());
-        };
         check_plain(&parts.headers)?;
-        let bytes = body_of(body).await?;
+        let (form, bytes) = match content {
+            Content::One(form) => (form, body_of(body).await?),
+            Content::Stream(form) if streams => (form, first_record(body).await?),
+            Content::Stream(_) => {
+                let found = value(&parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+                let expected =
+                    "application/json or application/x-protobuf, since a call is one message";
+                let bad = Invalid::new("Content-Type", found, expected);
+                return Err(Refused::Unsupported(bad).into());
+            }
+        };
         let is_large = bytes.len() > LARGE;
         let read = move || form.read(&bytes, Limits::default());
         let call = match is_large {
@@ -91,23 +105,42 @@ fn check_plain(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
+/// The first record of a body, of which no more is read.
+async fn first_record(body: Body) -> Result<bytes::Bytes, Refusal> {
+    let mut decoder = Decoder::new(CALL_MAX);
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| unreadable(&error))?;
+        let found = decoder.next(&mut &piece[..]).map_err(Refusal::bad)?;
+        if let Some(record) = found {
+            return Ok(record);
+        }
+    }
+    decoder.end().map_err(Refusal::bad)?;
+    Err(Refusal::bad("the body has no record: expected a call"))
+}
+
 async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
-    to_bytes(body, CALL_MAX).await.map_err(|error| {
-        if is_late(&error) {
-            return Refusal::new(StatusCode::REQUEST_TIMEOUT, Late);
+    let bytes = to_bytes(body, CALL_MAX).await;
+    bytes.map_err(|error| unreadable(&error))
+}
+
+/// Why a body could not be read.
+fn unreadable(error: &axum::Error) -> Refusal {
+    if is_late(error) {
+        return Refusal::new(StatusCode::REQUEST_TIMEOUT, Late);
+    }
+    let is_long = std::error::Error::source(error)
+        .is_some_and(|source| source.to_string().contains("length limit"));
+    match is_long {
+        true => {
+            let problem = format!(
+                "the body is longer than {CALL_MAX} bytes, which is all that a call may have"
+            );
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem)
         }
-        let is_long = std::error::Error::source(&error)
-            .is_some_and(|source| source.to_string().contains("length limit"));
-        match is_long {
-            true => {
-                let problem = format!(
-                    "the body is longer than {CALL_MAX} bytes, which is all that a call may have"
-                );
-                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem)
-            }
-            false => Refusal::bad(format!("the body ended before it was whole: {error}")),
-        }
-    })
+        false => Refusal::bad(format!("the body ended before it was whole: {error}")),
+    }
 }
 
 impl<C> Asked<C> {
@@ -195,6 +228,11 @@ impl Refusal {
     /// 501: nothing here does that.
     pub fn not_served(problem: impl Display) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, problem)
+    }
+
+    /// Whether it is that nobody serves what was asked.
+    pub fn is_not_served(&self) -> bool {
+        self.status == StatusCode::NOT_IMPLEMENTED
     }
 
     /// 503: not just now.

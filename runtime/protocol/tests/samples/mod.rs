@@ -107,6 +107,7 @@ pub fn offer() -> Offer {
         attributes: Attributes::default(),
         executor_ids: vec![id("e")],
         unavailability: Some(unavailability()),
+        domain: None,
     }
 }
 
@@ -128,6 +129,8 @@ pub fn master() -> MasterInfo {
         port: 5050,
         version: "0.1.0".to_owned(),
         term: 7,
+        address: None,
+        domain: None,
     }
 }
 

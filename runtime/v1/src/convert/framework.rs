@@ -53,7 +53,16 @@ fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
         }
         Some(role) => Ok(BTreeSet::from([role.clone()])),
         None if info.roles.is_empty() && !multi_role => Ok(BTreeSet::from(["*".to_owned()])),
-        None => Ok(info.roles.iter().cloned().collect()),
+        None => all_different("roles", &info.roles),
+    }
+}
+
+/// Each of these once.
+fn all_different(field: &str, names: &[String]) -> Result<BTreeSet<String>, Invalid> {
+    let mut different = BTreeSet::new();
+    match names.iter().find(|name| !different.insert((*name).clone())) {
+        Some(twice) => Err(Invalid::new(field, twice, "each role once")),
+        None => Ok(different),
     }
 }
 

@@ -69,7 +69,7 @@ impl From<&protocol::AgentInfo> for AgentInfo {
     }
 }
 
-fn read_domain(info: &DomainInfo) -> Option<Domain> {
+pub(super) fn read_domain(info: &DomainInfo) -> Option<Domain> {
     let domain = info.fault_domain.as_ref()?;
     Some(Domain {
         region: domain.region.name.clone(),
@@ -107,6 +107,16 @@ impl From<&Drain> for DrainInfo {
     }
 }
 
+/// What an agent of ours can do, in Mesos' words.
+pub const AGENT_CAPABILITIES: [&str; 6] = [
+    "MULTI_ROLE",
+    "HIERARCHICAL_ROLE",
+    "RESERVATION_REFINEMENT",
+    "RESIZE_VOLUME",
+    "AGENT_OPERATION_FEEDBACK",
+    "AGENT_DRAINING",
+];
+
 /// What a master of ours can do beyond the basics.
 pub const MASTER_CAPABILITIES: [MasterInfoCapabilityType; 3] = [
     MasterInfoCapabilityType::AgentUpdate,
@@ -114,9 +124,9 @@ pub const MASTER_CAPABILITIES: [MasterInfoCapabilityType; 3] = [
     MasterInfoCapabilityType::QuotaV2,
 ];
 
-/// The master as frameworks know it. Its address is not part of what it says of itself; `None` is written as 0, and readers then take
-/// the host name.
-pub fn master_info(info: &protocol::MasterInfo, address: Option<Ipv4Addr>) -> MasterInfo {
+/// The master as frameworks know it. An address that is not known, be it as the host, is written as 0, and readers then take the host name.
+pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
+    let address: Option<Ipv4Addr> = info.address.or_else(|| info.hostname.parse().ok());
     // Mesos has the bytes of an address in the order of the network, whatever the order of its machine.
     let ip = address.map_or(0, |address| u32::from_le_bytes(address.octets()));
     let port = info.port.into();
@@ -136,6 +146,7 @@ pub fn master_info(info: &protocol::MasterInfo, address: Option<Ipv4Addr>) -> Ma
         capabilities: MASTER_CAPABILITIES
             .map(|one| MasterInfoCapability { r#type: Some(one) })
             .into(),
+        domain: info.domain.as_ref().map(DomainInfo::from),
         ..MasterInfo::default()
     }
 }

@@ -2,10 +2,11 @@
 
 use resources::{Attributes, Invalid};
 
+use super::nodes::read_domain;
 use super::resource::{read_resources, say_resources};
 use super::{At, all, some};
 use crate::describe::{Describe, Each, Fields, Output, made};
-use crate::schema::{Offer, ResourceAllocationInfo, Unavailability};
+use crate::schema::{DomainInfo, Offer, ResourceAllocationInfo, Unavailability};
 
 impl TryFrom<&Offer> for protocol::Offer {
     type Error = Invalid;
@@ -23,6 +24,7 @@ impl TryFrom<&Offer> for protocol::Offer {
             attributes: Attributes::new(all("attributes", &offer.attributes)?),
             executor_ids: all("executor_ids", &offer.executor_ids)?,
             unavailability: some("unavailability", offer.unavailability.as_ref())?,
+            domain: offer.domain.as_ref().and_then(read_domain),
         })
     }
 }
@@ -31,6 +33,7 @@ impl Describe<Offer> for protocol::Offer {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, Offer, O>) {
         let role = Some(self.role.clone());
         let unavailability = self.unavailability.as_ref().map(Unavailability::from);
+        let domain = self.domain.as_ref().map(DomainInfo::from);
         fields
             .id(&self.id)
             .framework_id(&self.framework_id)
@@ -40,7 +43,8 @@ impl Describe<Offer> for protocol::Offer {
             .executor_ids(Each(&self.executor_ids))
             .attributes(Each(&self.attributes))
             .unavailability(unavailability)
-            .allocation_info(Some(ResourceAllocationInfo { role }));
+            .allocation_info(Some(ResourceAllocationInfo { role }))
+            .domain(domain);
     }
 }
 

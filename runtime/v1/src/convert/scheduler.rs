@@ -10,8 +10,8 @@ use protocol::message::scheduler::{
     ReconcileOperations, ReconcileTasks, ReviveOffers, StatusChanged, SuppressOffers, TearDown,
 };
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, TaskId, Termination,
-    Wants,
+    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, TaskId,
+    Termination, Wants,
 };
 use resources::Invalid;
 
@@ -70,8 +70,8 @@ pub enum Said {
 pub struct Accepted {
     /// What is left.
     pub offers: AcceptOffers,
-    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`.
-    pub tasks: Vec<(TaskId, Invalid)>,
+    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`, for this reason.
+    pub tasks: Vec<(TaskId, Reason, Invalid)>,
     /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
     pub operations: Vec<(OperationId, Invalid)>,
 }
@@ -331,6 +331,10 @@ impl Accepted {
             Err(bad) => bad,
         };
         let id = some("id", operation.id.as_ref())?;
+        let reason = match kind {
+            OfferOperationType::LaunchGroup => Reason::TaskGroupInvalid,
+            _ => Reason::TaskInvalid,
+        };
         match tasks_of(operation) {
             // A launch has no status; of one that asks for it nothing is started.
             Some((list, tasks)) if kind == OfferOperationType::Launch && id.is_none() => {
@@ -342,7 +346,7 @@ impl Accepted {
                 let bad = within(bad.clone(), place);
                 let ids = each(list, tasks, id_of)?;
                 self.tasks
-                    .extend(ids.into_iter().map(|id| (id, bad.clone())));
+                    .extend(ids.into_iter().map(|id| (id, reason, bad.clone())));
             }
             None if id.is_none() => return Err(bad),
             None => {}
@@ -366,7 +370,8 @@ impl Accepted {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
                     let id = id_of(info).at(&place)?;
-                    self.tasks.push((id, within(bad, operation)));
+                    let bad = within(bad, operation);
+                    self.tasks.push((id, Reason::TaskInvalid, bad));
                 }
             }
         }

@@ -303,11 +303,16 @@ impl Chance {
             port: self.next() as u16,
             resources: self.resources(),
             attributes: self.attributes(),
-            domain: self.some(|chance| Domain {
-                region: chance.text(),
-                zone: chance.text(),
-            }),
+            domain: self.some(Self::domain),
             id: self.some(Self::id),
+        }
+    }
+
+    /// Where something lies.
+    pub fn domain(&mut self) -> Domain {
+        Domain {
+            region: self.text(),
+            zone: self.text(),
         }
     }
 
@@ -323,6 +328,7 @@ impl Chance {
             attributes: self.attributes(),
             executor_ids: self.list(Self::id),
             unavailability: self.some(Self::unavailability),
+            domain: self.some(Self::domain),
         }
     }
 

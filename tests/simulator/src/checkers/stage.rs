@@ -84,6 +84,8 @@ pub fn master() -> MasterInfo {
         port: 5050,
         version: String::new(),
         term: 0,
+        address: None,
+        domain: None,
     }
 }
 
@@ -112,6 +114,7 @@ pub fn offer(id: &str, framework: &str, what: &Resources) -> Offer {
         attributes: Default::default(),
         executor_ids: Vec::new(),
         unavailability: None,
+        domain: None,
     }
 }
 
