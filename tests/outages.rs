@@ -2,9 +2,14 @@
 //!
 //! What may be said of a task that was on its way when its master died is `TASK_LOST`, and then it never ran.
 
+use std::time::Duration;
+
+use protocol::TaskState;
+
 use crate::group::Group;
 use crate::load::Load;
-use crate::support::{Cluster, Running, eventually};
+use crate::puppet::{Heard, Puppet, framework, task};
+use crate::support::{Cluster, Running, eventually, stderr};
 
 /// How many times the leader is killed, if it is not said otherwise.
 const KILLS: u32 = 20;
@@ -78,8 +83,15 @@ fn a_leader_that_was_frozen_wakes_up_behind_the_others_and_takes_nothing_back() 
     let address = group.addresses[frozen].clone();
     let asked = group
         .cluster
-        .output(["kill", "nobody", "--master", &address]);
-    assert!(!asked.status.success(), "it changes nothing any more");
+        .output(["agents", "--json", "--master", &address]);
+    assert!(asked.status.success(), "{}", stderr(&asked));
+    let listed: serde_json::Value = serde_json::from_slice(&asked.stdout).expect("JSON");
+    let listed = listed.as_array().map(Vec::len);
+    assert_eq!(
+        listed,
+        Some(3),
+        "it leads whoever asks to the one that knows"
+    );
     assert!(group.leads(next), "the one that was elected leads still");
 
     // The one that woke up has what it missed, or gets it: with the third it is a majority.
@@ -115,4 +127,46 @@ fn a_rolling_restart_of_all_masters_under_load_loses_nothing() {
 
     load.finish();
     assert_eq!(group.agents(), agents);
+}
+
+/// W6: agent, scheduler and verbs each know one master, which does not lead, and the one that does dies.
+#[test]
+fn whoever_is_given_only_a_master_that_does_not_lead_finds_the_one_that_does() {
+    let mut group = Group::start();
+    let leader = group.leader();
+    let [known, _] = group.others(leader);
+    group.follows(known);
+    group.cluster.master.clone_from(&group.addresses[known]);
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let agents = group.agents();
+    let mut info = framework("owner", "*");
+    info.failover_timeout = Duration::from_secs(300);
+    let mut puppet = Puppet::subscribe(&group.cluster, info);
+    let runs = |puppet: &mut Puppet, name: &str| {
+        let offer = puppet.offer();
+        let task = task(name, &offer, "cpus:1;mem:64", "true");
+        let launched = puppet.driver.launch(vec![offer.id.clone()], vec![task]);
+        launched.expect("the driver hears");
+        puppet.state(name, TaskState::Finished);
+    };
+    runs(&mut puppet, "one");
+
+    group.process(leader).signal("KILL");
+    group.process(leader).wait();
+    puppet.hear("its new subscription", |heard| match heard {
+        Heard::Subscribed(_) => Some(()),
+        _ => None,
+    });
+    runs(&mut puppet, "two");
+    for address in group
+        .others(leader)
+        .map(|index| group.addresses[index].clone())
+    {
+        group.cluster.master = address;
+        eventually("the agent to be back under its id", || {
+            (group.agents() == agents).then_some(())
+        });
+    }
 }

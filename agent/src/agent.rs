@@ -132,7 +132,9 @@ pub struct Agent {
     turn: usize,
     /// Where a new leader has said it is: tried before any other.
     announced: Option<String>,
-    /// How often it is tried again, before any other, when it says not now: it may still be reading its registry.
+    /// Where the master was that had us last, if it was not named by the user: others have led there. It is tried first, once.
+    learned: Option<String>,
+    /// How often the one that was announced is tried again, before any other, when it says not now: it may still be reading its registry.
     tries: u32,
     /// Counts attempts, so that an answer to an old one is known.
     attempt: u64,
@@ -179,6 +181,7 @@ impl Agent {
             rng,
             turn: 0,
             announced: None,
+            learned: None,
             tries: 0,
             attempt: 0,
             master: None,
@@ -205,9 +208,10 @@ impl Agent {
         self.announced = None;
         self.tries = 0;
         // The next attempt, should this link break, begins here too.
-        let masters = &self.config.settings.masters;
-        let place = masters.iter().position(|other| *other == master.address);
-        self.turn = place.unwrap_or(self.turn);
+        match self.place_of(&master.address) {
+            Some(place) => self.turn = place,
+            None => self.learned = Some(master.address.clone()),
+        }
         self.info.id = Some(registered.agent_id);
         ctx.link(&master.pid);
         self.master = Some(master);
@@ -283,7 +287,7 @@ impl Agent {
         let Some(by) = by.filter(|_| self.end.is_none()) else {
             return;
         };
-        if !self.fence.follows(leader.term, self.master.is_some()) {
+        if !leader.names_a_place() || !self.fence.follows(leader.term, self.master.is_some()) {
             let ours = self.master.as_ref();
             if ours.is_none_or(|master| *master.pid.node() != by) {
                 self.refuse(ctx);

@@ -10,13 +10,14 @@
 mod common;
 mod stage;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use protocol::TaskState;
 use protocol::message::registration::{
-    DisownTasks, LeaderAnnounced, RegistrationRefused, ReregisterAgent, Reregistered, ShutDownAgent,
+    AwaitLeader, DisownTasks, LeaderAnnounced, RegistrationRefused, ReregisterAgent, Reregistered,
+    ShutDownAgent,
 };
 use protocol::message::task::ShutDownFramework;
 use runtime::prelude::*;
@@ -222,6 +223,65 @@ fn a_new_leader_that_says_not_now_is_asked_again_soon_and_before_any_other() {
         world.advance(60).await;
         assert_eq!(asked.load(Ordering::Relaxed), 6, "it stays with it");
         assert_eq!(world.master.registrations(), 1);
+    });
+}
+
+/// Who tells, at a master that does not lead, who does: the newest that the story has named.
+struct Office(Arc<Mutex<LeaderAnnounced>>);
+
+impl Actor for Office {
+    type Context = Context<Self>;
+}
+
+impl Process for Office {
+    fn hears(ears: &mut Ears<Self>) {
+        ears.hear::<AwaitLeader>(&[Role::Agent]);
+    }
+}
+
+impl Handler<AwaitLeader> for Office {
+    type Result = MessageResult<AwaitLeader>;
+    fn handle(&mut self, _: AwaitLeader, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.0.lock().unwrap().clone())
+    }
+}
+
+/// The list stays what it was: a master that the agent has only learned of is tried first when its link is lost, and then those given.
+#[test]
+fn an_agent_that_is_given_only_a_master_that_does_not_lead_is_led_to_the_one_that_does() {
+    let cast = Cast {
+        given: "follower",
+        ..first_of_term_five()
+    };
+    world(cast, |world| async move {
+        let roles = [Role::Agent, Role::Master];
+        let follower = world.network.node("follower", Role::Master, &roles);
+        let leader = |address: &str, term| LeaderAnnounced {
+            address: address.to_owned(),
+            term,
+        };
+        let says = Arc::new(Mutex::new(leader("master", 5)));
+        follower.spawn("office", Office(says.clone())).unwrap();
+        world.advance(2).await;
+        assert_eq!(world.master.registrations(), 1);
+
+        world.network.leave("follower");
+        world.network.sever("agent", "master");
+        world.network.heal("agent", "master");
+        world.advance(2).await;
+        assert_eq!(
+            world.master.registrations(),
+            2,
+            "it needs nobody to lead it"
+        );
+
+        world.network.join(&follower, "follower");
+        world.network.leave("master");
+        let next = second(&world, leads_under(6));
+        *says.lock().unwrap() = leader("second", 6);
+        world.advance(5).await;
+        assert_eq!(next.registrations(), 1);
+        assert_eq!(metric(&world, "slave/master_term").await, 6.0);
     });
 }
 

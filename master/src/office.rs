@@ -1,12 +1,13 @@
 //! Office: a master acts on this node exactly while this node's member leads the group.
 //!
-//! Hears from its member who leads, from the runtime that a master has ended, and from drivers that want to know who leads next.
-//! Remembers the master it has appointed, if one acts, and who waits for an answer.
+//! Hears from its member who leads, from the runtime that a master has ended, and from drivers, agents and verbs that want to know who leads.
+//! Remembers the master it has appointed, if one acts, and who waits for an answer ([`waiting`]).
 //! There are never two at a time: the next one is appointed when the last has ended. Other masters' nodes have no actor `master`, so
-//! agents and drivers, which try their list of masters in turn, find the one that acts. It decides nothing of what a master does, and
+//! whoever seeks it there asks the office instead (`protocol::seek`). It decides nothing of what a master does, and
 //! never asks another node.
 
-use std::collections::VecDeque;
+mod waiting;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use futures_util::stream;
 use module_api::AllocatorRef;
 use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
 use runtime::prelude::*;
-use runtime::{Promise, Reply, Role, SpawnError, promise};
+use runtime::{Reply, Role, SpawnError, promise};
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -25,6 +26,8 @@ use crate::master::{self, Master};
 use crate::mirror::{self, Mirrored, STALENESS_MAX};
 use crate::registry::{Registry, RegistryMachine, RegistryMeter, ReplicatedRegistry};
 use crate::whitelist::AdmitHosts;
+
+use self::waiting::Waiting;
 
 /// The pause before a master that ended while its member leads is followed by the next.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -36,9 +39,6 @@ const ANNOUNCED_AT_ONCE: usize = 256;
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(5);
 /// Those who were not are told again, after these pauses: what else they have is the end of their link to the master that is gone, half a minute.
 const ANNOUNCED_AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-
-/// How many drivers may wait to be told who leads; one more makes the oldest ask again.
-const WAITING_MAX: usize = 10_000;
 
 /// What pages need to know: who acts here, who leads, and what is known here of the leader's books.
 #[derive(Clone, Default)]
@@ -172,7 +172,7 @@ pub struct Office {
     leads: bool,
     term: u64,
     /// Who wants to know who leads after the term that they know.
-    waiting: VecDeque<(u64, Promise<LeaderAnnounced>)>,
+    waiting: Waiting,
 }
 
 /// Starts the actors `office` and `mirror` on `node`. The office ends when its member has: then whoever started it starts the process anew.
@@ -207,7 +207,7 @@ pub fn open_with(
         chair: Chair::Empty,
         leads: false,
         term: 0,
-        waiting: VecDeque::new(),
+        waiting: Waiting::default(),
     };
     let office = node.spawn("office", office)?;
     Ok((office, front))
@@ -225,22 +225,24 @@ impl Actor for Office {
 
 impl Process for Office {
     fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<AwaitLeader>(&[Role::Framework]);
+        ears.hear::<AwaitLeader>(&[Role::Framework, Role::Agent, Role::Operator]);
     }
 }
 
 impl Handler<AwaitLeader> for Office {
     type Result = Reply<LeaderAnnounced>;
 
-    fn handle(&mut self, AwaitLeader { term }: AwaitLeader, _: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        AwaitLeader { term }: AwaitLeader,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         let (promise, reply) = promise();
         match self.front.announcement().filter(|now| now.term > term) {
             Some(now) => promise.answer(now),
             None => {
-                self.waiting.push_back((term, promise));
-                if self.waiting.len() > WAITING_MAX {
-                    self.waiting.pop_front();
-                }
+                let asker = ctx.sender().map(|sender| sender.peer.node.clone());
+                self.waiting.add(asker, term, promise);
             }
         }
         reply
@@ -259,7 +261,9 @@ impl Handler<Elected> for Office {
             seen.leader = leader;
             seen.term = seen.term.max(now.term);
         });
-        self.answer_who_waits();
+        if let Some(now) = self.front.announcement() {
+            self.waiting.tell(&now);
+        }
         // A leader of a later term is another one, even here: what the last did not hear may have happened in between.
         if (anew || !self.leads) && matches!(self.chair, Chair::Taken(_)) {
             tracing::warn!(term = now.term, "the master that acted here is deposed");
@@ -306,19 +310,6 @@ impl Handler<Exited> for Office {
 }
 
 impl Office {
-    /// Tells who leads to those who know an earlier one.
-    fn answer_who_waits(&mut self) {
-        let Some(now) = self.front.announcement() else {
-            return;
-        };
-        for (known, promise) in std::mem::take(&mut self.waiting) {
-            match now.term > known {
-                true => promise.answer(now.clone()),
-                false => self.waiting.push_back((known, promise)),
-            }
-        }
-    }
-
     /// A master begins, if this node's member leads and nobody acts here.
     fn appoint(&mut self, ctx: &mut Context<Self>) {
         if !self.leads || !matches!(self.chair, Chair::Empty) {

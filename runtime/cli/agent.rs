@@ -36,7 +36,7 @@ const ZYGOTE: &str = "executor-zygote";
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case", after_help = renewal::HELP)]
 pub struct AgentArgs {
-    /// The masters
+    /// The masters, or some of them: each knows which one leads
     #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
     master: Vec<String>,
     /// Where tasks' sandboxes and the agent's state are kept; made if missing

@@ -25,7 +25,9 @@ use authority::LINE_PATIENCE;
 use clap::Args;
 use futures_util::future::select_ok;
 use protocol::message::operator::{OverRateLimit, ViewCluster};
+use protocol::seek::find_leader;
 use protocol::view::{AgentView, ClusterView};
+use rand::Rng;
 use runtime::{AskError, Node, Pid, Remote, Role};
 use transport::{Endpoint, Identity, Options};
 
@@ -41,6 +43,8 @@ const DIAL_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a verb that is done waits for its farewells to be heard: one that was dialled in vain hears none.
 const FAREWELL: Duration = Duration::from_millis(300);
 
+/// How long one master is asked who leads: a group without a leader elects one within a second or two, if it can.
+const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked for a master that leads.
 const LEADER_LOOK: Duration = Duration::from_millis(100);
 
@@ -48,7 +52,7 @@ const LEADER_LOOK: Duration = Duration::from_millis(100);
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct ClusterFlags {
-    /// The masters [default: those of `meros local`]
+    /// The masters, or some of them: each knows which one leads [default: those of `meros local`]
     #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT,...", value_parser = flags::master_addresses)]
     pub master: Option<String>,
     /// Its certificates.
@@ -104,8 +108,8 @@ impl Operator {
         Self::with(&flags.identity(principal)?, &flags.addresses()).await
     }
 
-    /// Connects with this identity to the master that leads, at one of `addresses` (`host:port`, with commas between). All are asked at
-    /// once, so that one that is down holds nobody up. Of several it waits a while until one leads.
+    /// Connects with this identity to the master that leads the group of those at `addresses` (`host:port`, with commas between), though none
+    /// of them may lead. All are asked at once, so that one that is down holds nobody up. It waits a while until one leads.
     pub async fn with(identity: &Identity, addresses: &str) -> Outcome<Self> {
         let (node, endpoint) = open(identity)?;
         let master = match addresses.contains(',') {
@@ -180,7 +184,7 @@ fn open(identity: &Identity) -> Outcome<(Node, Endpoint)> {
     Ok((node, endpoint))
 }
 
-/// The one of these masters that leads, as soon as one does.
+/// The master that leads the group of these, as soon as one does and one of them leads there.
 async fn leader_of(node: &Node, addresses: &str) -> Outcome<Pid> {
     let failure = RefCell::new(None);
     let asked = addresses.split(',').map(|address| {
@@ -208,14 +212,21 @@ async fn leader_of(node: &Node, addresses: &str) -> Outcome<Pid> {
     })
 }
 
-/// The master that acts at `address`. Only a master that leads acts.
+/// The master that leads: at `address`, or where the one there says. If that one knows nobody it is waited for.
 async fn leading(node: &Node, address: &str) -> Outcome<Pid> {
     node.connect(address).await.map_err(|error| {
         Failure::because("no master", &error)
             .next("is it running? start one with `meros local`, or name it with --master")
     })?;
-    let found = node.find(address, "master", PATIENCE).await;
-    found.map_err(|error| no_answer(address, &error))
+    let (asked, chance) = (vec![address.to_owned()], node.rng().random());
+    let found = find_leader(node, asked, LEADER_PATIENCE, chance).await;
+    found.map(|found| found.pid).map_err(|error| match error {
+        AskError::Late { after } => Failure::new(format!(
+            "no master that leads was found through {address} within {after:?}"
+        ))
+        .next("`meros masters list` shows how each of them stands"),
+        error => no_answer(address, &error),
+    })
 }
 
 fn no_answer(whom: &str, error: &AskError) -> Failure {

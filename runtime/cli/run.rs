@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct RunArgs {
-    /// The masters; without it a cluster is started for this command alone
+    /// The masters, or some of them: each knows which one leads. Without it a cluster is started for this command alone
     #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT,...", value_parser = master_addresses)]
     master: Option<String>,
     /// How many times, side by side where there is room

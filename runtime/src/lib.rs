@@ -115,6 +115,7 @@ pub use outbox::Outgoing;
 pub use placement::{Place, Placement};
 pub use process::{Ears, Process};
 pub use respond::answer_with;
+pub use seek::Sought;
 pub use sequence::{Sequence, SequenceError, Turn};
 pub use series::{Statistics, TimeSeries};
 pub use supervise::Supervision;

@@ -299,6 +299,11 @@ impl Node {
         }
     }
 
+    /// Whether there is a link to the node at this address.
+    pub(crate) fn is_linked_at(&self, address: &str) -> bool {
+        read(&self.0.links).at(address).is_some()
+    }
+
     pub(crate) fn connection(&self, node: &NodeId) -> Option<Arc<Connection>> {
         read(&self.0.links).by_node.get(node).cloned()
     }

@@ -2,8 +2,8 @@
 //!
 //! [`Round`] decides who is asked when, and is pure; [`Node::find_among`] asks. Those addressed are asked in their order,
 //! each a little after the one before unless that has said no, so that a dead one costs a moment and not its patience.
-//! While a silent one is still awaited the others, which may come to have the actor meanwhile, are asked again. Remembers
-//! nothing beyond one round, and never begins another.
+//! While a silent one is still awaited the others, which may come to have the actor meanwhile, are asked again. Who has said no may
+//! know who has the actor: to ask him for that is left to a guide. Remembers nothing beyond one round, and never begins another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,48 +100,101 @@ impl Round {
     }
 }
 
+/// Where an actor was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sought {
+    /// The place, among the addresses given, of the one that has the actor, or has led there.
+    pub place: usize,
+    /// Where the actor is.
+    pub address: String,
+    /// The actor.
+    pub pid: Pid,
+}
+
+/// What has come back, of the address at a place.
+enum Heard {
+    /// It was asked for the actor.
+    Asked(usize, Result<Pid, AskError>),
+    /// It has not the actor, and the guide was asked.
+    Guided(usize, Result<(String, Pid), AskError>),
+}
+
 impl Node {
-    /// The pid of whoever has this name on a node at one of these addresses, and the address's place among them. Each is
-    /// given this patience; the error is that of the one that said no last.
+    /// Whoever has this name on a node at one of these addresses, or where one of those leads. Each is given this patience; the error is
+    /// that of the one that said no last.
     ///
-    /// They are asked in their order, half a second apart, or at once when the one before has said no. It ends: after the
-    /// first who has the actor, or when all have said no or been silent for their patience.
-    pub fn find_among(
+    /// They are asked in their order, half a second apart, or at once when the one before has said no. Of one that is there and has no such
+    /// actor the `guide` is asked where the actor is, while the others are asked for it; guides bring their own patience. It ends: with the
+    /// first that is found, or when all have said no or been silent for their patience, and all guides have ended.
+    pub fn find_among<G, F>(
         &self,
         addresses: Vec<String>,
         name: &str,
         patience: Duration,
-    ) -> impl Future<Output = Result<(usize, Pid), AskError>> + Send + use<> {
+        guide: G,
+    ) -> impl Future<Output = Result<Sought, AskError>> + Send + use<G, F>
+    where
+        G: Fn(String) -> F + Send,
+        F: Future<Output = Result<(String, Pid), AskError>> + Send,
+    {
         let (node, name): (_, Arc<str>) = (self.clone(), name.into());
         async move {
             let clock = node.clock();
             let mut round = Round::new(addresses.len(), clock.now());
-            let (mut questions, mut error) = (FuturesUnordered::new(), AskError::Gone);
+            let mut guided = vec![false; addresses.len()];
+            let (mut awaited, mut error) = (FuturesUnordered::new(), AskError::Gone);
             loop {
                 let due = match round.next(clock.now()) {
-                    Next::Over => return Err(error),
+                    Next::Over if !guided.contains(&true) => return Err(error),
+                    Next::Over => None,
                     Next::Ask(index) => {
                         round.ask(index, clock.now());
                         let finding = node.find(&addresses[index], &name, Patience::For(patience));
-                        questions.push(async move { (index, finding.await) });
+                        let asked = async move { Heard::Asked(index, finding.await) };
+                        awaited.push(Either::Left(asked));
                         continue;
                     }
                     Next::Wait(due) => due,
                 };
-                let answer = match due {
-                    None => questions.next().await,
+                let heard = match due {
+                    None => awaited.next().await,
                     Some(due) => {
                         let sleep = std::pin::pin!(clock.sleep_until(due));
-                        match select(questions.next(), sleep).await {
-                            Either::Left((answer, _)) => answer,
+                        match select(awaited.next(), sleep).await {
+                            Either::Left((heard, _)) => heard,
                             Either::Right(_) => continue,
                         }
                     }
                 };
-                match answer {
-                    Some((index, Ok(pid))) => return Ok((index, pid)),
-                    Some((index, Err(no))) => {
+                match heard {
+                    Some(Heard::Asked(place, Ok(pid))) => {
+                        let address = addresses[place].clone();
+                        return Ok(Sought {
+                            place,
+                            address,
+                            pid,
+                        });
+                    }
+                    Some(Heard::Guided(place, Ok((address, pid)))) => {
+                        return Ok(Sought {
+                            place,
+                            address,
+                            pid,
+                        });
+                    }
+                    Some(Heard::Asked(index, Err(no))) => {
                         round.said_no(index, clock.now());
+                        let address = &addresses[index];
+                        if no == AskError::Gone && !guided[index] && node.is_linked_at(address) {
+                            guided[index] = true;
+                            let guiding = guide(address.clone());
+                            let guiding = async move { Heard::Guided(index, guiding.await) };
+                            awaited.push(Either::Right(guiding));
+                        }
+                        error = no;
+                    }
+                    Some(Heard::Guided(index, Err(no))) => {
+                        guided[index] = false;
                         error = no;
                     }
                     None => return Err(error), // never: whoever is awaited has been asked
@@ -235,7 +288,9 @@ mod tests {
         addresses: &[&str],
     ) -> impl Future<Output = Result<(usize, Pid), AskError>> + use<> {
         let addresses = addresses.iter().map(|address| (*address).to_owned());
-        seeker.find_among(addresses.collect(), "master", PATIENCE)
+        let nobody = |_| std::future::ready(Err(AskError::Gone));
+        let found = seeker.find_among(addresses.collect(), "master", PATIENCE, nobody);
+        async move { found.await.map(|found| (found.place, found.pid)) }
     }
 
     #[test]
@@ -262,6 +317,44 @@ mod tests {
             assert_eq!(found, Ok((0, master.pid())));
             let took = seeker.clock().now() - begun;
             assert!(took < Duration::from_millis(1800), "{took:?}");
+        });
+    }
+
+    /// What a guide knows after a second.
+    async fn guide(node: Node, pid: Option<Pid>) -> Result<(String, Pid), AskError> {
+        node.clock().sleep(Duration::from_secs(1)).await;
+        let found = pid.ok_or(AskError::Full)?;
+        Ok(("elsewhere".to_owned(), found))
+    }
+
+    #[test]
+    fn who_has_it_not_may_lead_to_who_has_it_and_the_next_is_asked_meanwhile() {
+        stage(|seeker, [first, second]| async move {
+            let elsewhere = Pid::new("master", first.id().clone(), 7);
+            let addresses = || vec!["first".to_owned(), "second".to_owned()];
+            let through = |known: Option<Pid>| {
+                let led = seeker.clone();
+                let guide = move |_| guide(led.clone(), known.clone());
+                seeker.find_among(addresses(), "master", PATIENCE, guide)
+            };
+            let begun = seeker.clock().now();
+            let found = through(Some(elsewhere.clone())).await.unwrap();
+            assert_eq!((found.place, found.address.as_str()), (0, "elsewhere"));
+            assert_eq!(found.pid, elsewhere);
+            assert_eq!(seeker.clock().now() - begun, Duration::from_secs(1));
+            assert_eq!(through(None).await, Err(AskError::Full));
+            let master = second.spawn("master", Master).unwrap();
+            let found = through(Some(elsewhere)).await.unwrap();
+            assert_eq!((found.place, found.pid), (1, master.pid()), "at once");
+        });
+    }
+
+    #[test]
+    fn who_is_not_there_leads_nowhere() {
+        stage(|seeker, _| async move {
+            let led = |_| async { panic!("it is asked for a guide") };
+            let found = seeker.find_among(vec!["nobody".to_owned()], "master", PATIENCE, led);
+            assert_eq!(found.await, Err(AskError::Gone));
         });
     }
 

@@ -12,6 +12,7 @@ use protocol::digest::{self, DigestKey, Printer};
 use protocol::message::registration::{
     Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
+use protocol::seek::{find_announced, find_leader};
 use rand::Rng;
 use runtime::prelude::*;
 
@@ -77,7 +78,7 @@ enum Question {
 }
 
 impl Agent {
-    /// Finds the master that acts, beginning with the one whose turn it is, and registers there.
+    /// Finds the master that leads, beginning with the one whose turn it is, and registers there.
     pub(super) fn register(&mut self, ctx: &mut Context<Self>) {
         if self.end.is_some() || self.recovering {
             return;
@@ -85,26 +86,35 @@ impl Agent {
         self.attempt += 1;
         let announced = self.announced.take();
         let is_announced = announced.is_some();
-        let asked = announced.map_or_else(|| self.masters_by_turn(), |announced| vec![announced]);
+        let learned = self.learned.take();
+        let asked = match announced {
+            Some(announced) => vec![announced],
+            None => self.masters_by_turn(learned),
+        };
         let attempt = self.attempt;
-        let finding = ctx
-            .node()
-            .find_among(asked.clone(), "master", FIND_PATIENCE);
+        let (node, chance) = (ctx.node().clone(), self.rng.random());
+        let masters = asked.clone();
+        let finding = async move {
+            match masters.first().filter(|_| is_announced) {
+                Some(announced) => find_announced(&node, announced, FIND_PATIENCE).await,
+                None => find_leader(&node, masters, FIND_PATIENCE, chance).await,
+            }
+        };
         ctx.then(finding, move |this, found, ctx| {
             if this.attempt != attempt || this.end.is_some() {
                 return;
             }
             match found {
-                Ok((place, master)) => {
+                Ok(found) => {
                     if !is_announced {
-                        // Should it refuse, the next attempt begins after it.
-                        this.turn = this.turn.wrapping_add(place + 1);
+                        // Should it refuse, the next attempt begins after it, or after the one that has led there.
+                        this.turn = this.place_of(&asked[found.place]).map_or(this.turn, |at| at + 1);
                     }
                     let telling = match this.info.id {
                         Some(_) => Telling::Summary { compared: 0 },
                         None => Telling::All,
                     };
-                    this.court(asked[place].clone(), master, telling, ctx);
+                    this.court(found.address, found.pid, telling, ctx);
                 }
                 Err(problem) if is_announced => {
                     tracing::debug!(master = ?asked, %problem, "no master acts there; looking for it");
@@ -115,12 +125,18 @@ impl Agent {
         });
     }
 
-    /// All masters, in the order in which they are to be asked.
-    fn masters_by_turn(&self) -> Vec<String> {
-        let mut masters = self.config.settings.masters.clone();
-        let turn = self.turn.checked_rem(masters.len()).unwrap_or(0);
-        masters.rotate_left(turn);
-        masters
+    /// All masters, in the order in which they are to be asked: first the one that had us, if it is not among those that were given.
+    fn masters_by_turn(&self, learned: Option<String>) -> Vec<String> {
+        let given = &self.config.settings.masters;
+        let turn = self.turn.checked_rem(given.len()).unwrap_or(0);
+        let by_turn = given.iter().cycle().skip(turn).take(given.len());
+        learned.into_iter().chain(by_turn.cloned()).collect()
+    }
+
+    /// The place of this address among the masters that were given.
+    pub(super) fn place_of(&self, address: &str) -> Option<usize> {
+        let given = &self.config.settings.masters;
+        given.iter().position(|master| master == address)
     }
 
     /// Counts what there is, then asks a master that was found to have us.

@@ -35,6 +35,8 @@ pub struct Cast {
     pub severed: bool,
     /// Nodes of masters that do not act.
     pub standbys: Vec<&'static str>,
+    /// The master that the agent is given before these.
+    pub given: &'static str,
 }
 
 impl Default for Cast {
@@ -46,6 +48,7 @@ impl Default for Cast {
             controller: FakeModule::silent(),
             severed: false,
             standbys: Vec::new(),
+            given: "master",
         }
     }
 }
@@ -63,7 +66,7 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
         }
         let standby = |name: &&str| network.node(name, Role::Master, &[Role::Agent]);
         let _standbys: Vec<Node> = cast.standbys.iter().map(standby).collect();
-        let masters = std::iter::once("master").chain(cast.standbys);
+        let masters = std::iter::once(cast.given).chain(cast.standbys);
         let masters = masters.map(str::to_owned).collect();
         let mut settings = Settings::new(masters, work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());

@@ -212,8 +212,8 @@ impl<S: Scheduler> Process for Driver<S> {
 
 // Finding a master and staying with it.
 impl<S: Scheduler> Driver<S> {
-    /// Looks for the master that acts among those from the `index`th on, or waits if there are none; one that was announced
-    /// is looked for alone.
+    /// Looks for the master that leads among those from the `index`th on, and where they say that it is, or waits if there are none; one
+    /// that was announced is looked for alone.
     fn seek(&mut self, index: usize, ctx: &mut Context<Self>) {
         if matches!(self.phase, Phase::Ending) {
             return;
@@ -237,14 +237,14 @@ impl<S: Scheduler> Driver<S> {
             true => vigil::ANNOUNCED_PATIENCE,
             false => FIND_PATIENCE,
         };
-        let search = ctx.node().find_among(asked.to_vec(), "master", patience);
+        let search = vigil::search(ctx.node(), asked.to_vec(), patience, alone);
         let last = index + asked.len() - 1;
         ctx.then(search, move |driver: &mut Self, found, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
                 return;
             }
             match found {
-                Ok((place, master)) => driver.subscribe(master, index + place, ctx),
+                Ok(found) => driver.subscribe(found.pid, index + found.place, found.address, ctx),
                 Err(error) => {
                     let asked = driver.plan.masters.get(index..=last);
                     warn!(masters = ?asked, %error, "no master reached");
@@ -261,10 +261,8 @@ impl<S: Scheduler> Driver<S> {
         });
     }
 
-    fn subscribe(&mut self, master: Pid, index: usize, ctx: &mut Context<Self>) {
-        let Some(address) = self.plan.masters.get(index).cloned() else {
-            return;
-        };
+    /// Asks the master at `address` to have us. The `index`th of those that are known has led there, or is that one.
+    fn subscribe(&mut self, master: Pid, index: usize, address: String, ctx: &mut Context<Self>) {
         let attempt = self.attempt;
         let asking = self.ask_to_be_had(&master, ctx);
         // A subscription is taken by a majority of the masters, and so after this was asked.
@@ -287,6 +285,7 @@ impl<S: Scheduler> Driver<S> {
                         Standing::Leads(subscribed) => driver.subscribed(master, subscribed, ctx),
                         Standing::StandsBy(standing) => driver.stand_by(master, standing, ctx),
                     }
+                    let index = driver.place_of(&address);
                     driver.begin_vigil(index, &address, ctx);
                 }
                 Ok(Err(SubscriptionRefused::Never { reason })) => {
@@ -294,7 +293,7 @@ impl<S: Scheduler> Driver<S> {
                         Some(id) if !driver.leaving => {
                             warn!(framework = %id, reason, "refused under its id, it becomes a new framework");
                             driver.begin_anew(ctx);
-                            driver.subscribe(master, index, ctx);
+                            driver.subscribe(master, index, address, ctx);
                         }
                         _ => driver.fail(reason, ctx),
                     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use consensus::member::Settings;
 use consensus::store::StoredLog;
 use protocol::AgentInfo;
+use protocol::seek::{SPREAD_MAX, find_leader};
 use runtime::memory::Network;
 use runtime::rehearsal::rehearse_network;
 use storage::forgetful::ForgetfulDisk;
@@ -36,7 +37,7 @@ struct Place {
 
 impl Place {
     fn open(network: &Network, address: &'static str) -> Self {
-        let heard = [Role::Master, Role::Agent, Role::Framework];
+        let heard = [Role::Master, Role::Agent, Role::Framework, Role::Operator];
         let node = network.node(address, Role::Master, &heard);
         let log = Box::new(StoredLog::over(ForgetfulDisk::new().open().unwrap()));
         let settings = Settings::new(address, &ADDRESSES);
@@ -221,6 +222,62 @@ fn who_is_behind_is_told_at_once_and_who_is_not_when_another_leads() {
     });
 }
 
+/// W6: who knows one of them needs to know no other.
+#[test]
+fn whoever_asks_a_master_that_does_not_lead_is_led_to_the_one_that_does_and_waits_while_nobody_does()
+ {
+    rehearse_network(|network| async move {
+        let group = Group::start(network.clone());
+        let seeker = |name: &str, role| {
+            let node = network.node(name, role, &[Role::Master]);
+            move |place: &Place| {
+                let masters = vec![place.address.to_owned()];
+                find_leader(&node, masters, 2 * PATIENCE, 0.5)
+            }
+        };
+        let first = seeker("early", Role::Agent)(&group.places[1]);
+        let early = tokio::task::spawn_local(first);
+        let old = group.acting_after(0, &[0, 1, 2]).await;
+        group.clock.advance(SPREAD_MAX).await;
+        let early = early.await.unwrap().unwrap();
+        assert_eq!(early.address, group.places[old].address);
+
+        let roles = [Role::Agent, Role::Framework, Role::Operator];
+        let seekers = roles.map(|role| seeker(&role.to_string(), role));
+        let follower = group.others(old)[0];
+        let leads = |place: &Place| (place.address, place.front.master().unwrap().pid());
+        for seek in &seekers {
+            let found = seek(&group.places[follower]).await.unwrap();
+            let found = (found.address.as_str(), found.pid);
+            assert_eq!(found, leads(&group.places[old]));
+        }
+
+        let term = group.places[old].front.term();
+        group.cut_off(old);
+        network.leave(group.places[old].address);
+        let seeking = seekers.map(|seek| tokio::task::spawn_local(seek(&group.places[follower])));
+        let next = group.acting_after(term, &group.others(old)).await;
+        group.clock.advance(Duration::from_secs(1)).await;
+        for found in seeking {
+            let found = found.await.unwrap().unwrap();
+            let found = (found.address.as_str(), found.pid);
+            assert_eq!(found, leads(&group.places[next]));
+        }
+    });
+}
+
+/// The agent `agent-NTH`.
+fn info_of(nth: u16) -> AgentInfo {
+    AgentInfo {
+        hostname: format!("agent-{nth}"),
+        port: 5051,
+        resources: "cpus:1".parse().unwrap(),
+        attributes: Default::default(),
+        domain: None,
+        id: Some(protocol::AgentId::new(format!("m-S{nth}")).unwrap()),
+    }
+}
+
 /// A new leader is announced to an agent that is away just then, for so long; what it has heard in the end.
 fn announced_to_one_that_is_away_for(away: Duration) -> (Vec<LeaderAnnounced>, LeaderAnnounced) {
     rehearse_network(|network| async move {
@@ -233,14 +290,7 @@ fn announced_to_one_that_is_away_for(away: Duration) -> (Vec<LeaderAnnounced>, L
         }
         let told = Arc::<Mutex<Vec<LeaderAnnounced>>>::default();
         agent.spawn("agent", Listener(told.clone())).unwrap();
-        let info = AgentInfo {
-            hostname: "agent-1".to_owned(),
-            port: 5051,
-            resources: "cpus:1".parse().unwrap(),
-            attributes: Default::default(),
-            domain: None,
-            id: Some(protocol::AgentId::new("m-S0").unwrap()),
-        };
+        let info = info_of(1);
         let mut registry = ReplicatedRegistry::over(place.member.clone());
         let admitted = registry.apply(RegistryOperation::AdmitAgent { info }).await;
         admitted.unwrap();

@@ -2,8 +2,8 @@
 //!
 //! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `maintenance`, `task`, `status`, `usage`, `view`, `explain`, `wants`, `marks`), one file a message
 //! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
-//! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed; nothing else here decides or
-//! remembers. Nothing does I/O.
+//! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed, and [`seek`] finds the one that leads; nothing
+//! else here decides, asks or remembers. Nothing does I/O.
 
 pub mod agent;
 pub mod digest;
@@ -18,6 +18,7 @@ pub mod message;
 pub mod offer;
 pub mod operation;
 pub mod quota;
+pub mod seek;
 pub mod status;
 pub mod task;
 pub mod usage;

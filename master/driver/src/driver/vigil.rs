@@ -6,9 +6,12 @@
 
 use std::time::Duration;
 
-use protocol::message::registration::AwaitLeader;
+use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
+use protocol::seek::{SPREAD_MAX, find_announced, find_leader};
+use rand::Rng;
+use runtime::Sought;
 use runtime::prelude::*;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{Driver, FIND_PATIENCE, Phase};
 use crate::scheduler::Scheduler;
@@ -17,12 +20,12 @@ use crate::scheduler::Scheduler;
 const ASKED_AT_ONCE: usize = 2;
 /// The pause before another master is asked when one gives no answer.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a master that was announced is tried before the others, and the pause between.
+/// How often a master that was announced is tried before the others, and the pause between, which chance shortens by up to half.
 const TRIES: u32 = 30;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long it may be silent each time before the others are asked after all. A dial to it goes on meanwhile.
 pub(super) const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(1);
-/// How many masters are remembered, those included that were announced and not named by the user.
+/// How many masters are remembered, those included that had us and were not named by the user, or were announced.
 const MASTERS_MAX: usize = 64;
 
 impl<S: Scheduler> Driver<S> {
@@ -49,8 +52,10 @@ impl<S: Scheduler> Driver<S> {
         ctx.then(asking, move |driver: &mut Self, answer, ctx| {
             match (driver.is_kept(attempt), answer) {
                 (false, _) => {}
-                (true, Ok(leader)) if driver.fence.follows(leader.term, true) => {
-                    driver.follow(leader.address, ctx);
+                (true, Ok(leader))
+                    if leader.names_a_place() && driver.fence.follows(leader.term, true) =>
+                {
+                    driver.follow(leader, ctx);
                 }
                 (true, answer) => {
                     debug!(
@@ -76,21 +81,33 @@ impl<S: Scheduler> Driver<S> {
         self.attempt == attempt && has
     }
 
-    /// Another master leads: it is where to subscribe, whatever becomes of ours.
-    fn follow(&mut self, address: String, ctx: &mut Context<Self>) {
-        info!(master = %address, "another master leads");
+    /// Another master leads: it is where to subscribe, whatever becomes of ours. All its group's drivers hear of it in the same moment, so
+    /// each goes there after a pause of its own.
+    fn follow(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+        info!(master = %leader.address, term = leader.term, "another master leads");
         if let Phase::Subscribed { master } | Phase::StandingBy { master } = &self.phase {
             ctx.unlink(&master.clone());
         }
-        let masters = &mut self.plan.masters;
-        let known = masters.iter().position(|master| *master == address);
-        let index = known.unwrap_or(masters.len());
-        if known.is_none() && masters.len() < MASTERS_MAX {
-            masters.push(address);
-        }
+        let index = self.place_of(&leader.address);
         self.lose("another master leads", ctx);
         self.tries = TRIES;
-        self.seek(index, ctx);
+        let chance: f64 = ctx.node().rng().random();
+        self.seek_in(SPREAD_MAX.mul_f64(chance), index, ctx);
+    }
+
+    /// The place of the master at this address among those that are known. One that was not is added to them, if there is room: those that
+    /// the user has named stay, and come first.
+    pub(super) fn place_of(&mut self, address: &str) -> usize {
+        let masters = &mut self.plan.masters;
+        let known = masters.iter().position(|master| master == address);
+        let index = known.unwrap_or(masters.len());
+        if known.is_none() {
+            match masters.len() < MASTERS_MAX {
+                true => masters.push(address.to_owned()),
+                false => warn!(master = %address, "too many masters are known to remember another"),
+            }
+        }
+        index
     }
 
     /// The `index`th master has not taken us: it is tried again soon if it has just been announced, else it is the next one's turn.
@@ -99,12 +116,35 @@ impl<S: Scheduler> Driver<S> {
             return self.seek(index + 1, ctx);
         }
         self.tries -= 1;
+        let chance: f64 = ctx.node().rng().random();
+        self.seek_in(TRY_AGAIN.mul_f64(0.5 + 0.5 * chance), index, ctx);
+    }
+
+    /// Seeks from the `index`th master on after this pause, unless something else is tried before.
+    fn seek_in(&mut self, pause: Duration, index: usize, ctx: &mut Context<Self>) {
+        self.attempt += 1;
         let attempt = self.attempt;
-        ctx.after(TRY_AGAIN, move |driver, ctx| {
+        ctx.after(pause, move |driver, ctx| {
             if driver.attempt == attempt {
                 driver.seek(index, ctx);
             }
         });
+    }
+}
+
+/// Looks for the master that leads: among these and where they say that it is, or, if it was announced, `alone` where it was said to be.
+pub(super) fn search(
+    node: &Node,
+    masters: Vec<String>,
+    patience: Duration,
+    alone: bool,
+) -> impl Future<Output = Result<Sought, AskError>> + Send + use<> {
+    let (node, chance) = (node.clone(), node.rng().random());
+    async move {
+        match masters.first().filter(|_| alone) {
+            None => find_leader(&node, masters, patience, chance).await,
+            Some(announced) => find_announced(&node, announced, patience).await,
+        }
     }
 }
 

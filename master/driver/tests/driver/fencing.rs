@@ -35,7 +35,7 @@ impl Handler<AwaitLeader> for Office {
 }
 
 impl Asked {
-    fn terms(&self) -> Vec<u64> {
+    pub fn terms(&self) -> Vec<u64> {
         let waiting = self.0.lock().unwrap();
         waiting.iter().map(|(term, _)| *term).collect()
     }
