@@ -183,17 +183,52 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
     });
 }
 
-/// An operator of Mesos is told what takes the place of a flag.
+/// An operator of Mesos is told what takes the place of a flag, also of one that is in the environment.
 #[test]
 fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
-    for (flag, value) in [("--quorum", "2"), ("--zk", "zk://localhost:2181/mesos")] {
-        let output = meros(["master", "--work_dir", "unused", flag, value]).output();
-        let output = output.expect("meros runs");
-        assert!(!output.status.success());
-        assert!(
-            stderr(&output).contains("--initial_masters"),
-            "{}",
-            stderr(&output)
-        );
+    let initial = "--initial_masters";
+    let of_master = [
+        ("quorum", "2", initial),
+        ("zk", "zk://localhost:2181/mesos", initial),
+        ("zk_session_timeout", "10secs", "--election_ticks"),
+        ("master_contender", "org_apache_mesos_Any", initial),
+        ("master_detector", "org_apache_mesos_Any", initial),
+        ("log_auto_initialize", "true", initial),
+    ];
+    let of_agent = [
+        (
+            "master_detector",
+            "org_apache_mesos_Any",
+            "--master HOST:PORT,...",
+        ),
+        ("zk_session_timeout", "10secs", "--master HOST:PORT,..."),
+    ];
+    let given = |verb, rest: &[&'static str]| {
+        let all = [verb, "--work_dir", "unused"].into_iter();
+        meros(all.chain(rest.iter().copied()))
+    };
+    let refused = |mut command: std::process::Command, flag: &str, instead: &str| {
+        let output = command.output().expect("meros runs");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("--{flag}")), "{said}");
+        assert!(said.contains(instead), "{said}");
+    };
+    let masters = of_master.map(|row| ("master", row));
+    let agents = of_agent.map(|row| ("agent", row));
+    for (verb, (flag, value, instead)) in masters.into_iter().chain(agents) {
+        let rest: &[&str] = match verb {
+            "agent" => &["--master", "localhost:5050"],
+            _ => &[],
+        };
+        let mut by_flag = given(verb, rest);
+        by_flag.arg(format!("--{flag}={value}"));
+        refused(by_flag, flag, instead);
+        let mut by_environment = given(verb, rest);
+        by_environment.env(format!("MESOS_{}", flag.to_uppercase()), value);
+        refused(by_environment, flag, instead);
+    }
+    for bare in ["--log_auto_initialize", "--no-log_auto_initialize"] {
+        refused(given("master", &[bare]), "log_auto_initialize", initial);
     }
 }

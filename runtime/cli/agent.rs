@@ -25,6 +25,7 @@ use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::out;
 use crate::renewal;
+use crate::retired::RetiredAgentFlags;
 use crate::signals::Signals;
 
 /// Whom an agent speaks with over the network; its executors come over a Unix socket.
@@ -79,6 +80,8 @@ pub struct AgentArgs {
     access: AccessFlags,
     #[command(flatten)]
     door: DoorFlags,
+    #[command(flatten)]
+    retired: RetiredAgentFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,

@@ -19,6 +19,7 @@ pub mod member;
 pub mod operator;
 pub mod print;
 pub mod renewal;
+mod retired;
 pub mod run;
 pub mod signals;
 pub mod simulate;

@@ -28,6 +28,7 @@ use crate::flags::{Patience, Text, Threads, ThreadsFlag, domain, duration, patie
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
+use crate::retired::RetiredMasterFlags;
 use crate::signals::Signals;
 use crate::whitelist::{self, Whitelist};
 
@@ -89,12 +90,8 @@ pub struct MasterArgs {
     initial_masters: Vec<String>,
     #[command(flatten)]
     election: ElectionFlags,
-    /// Not used any more: the group knows its members
-    #[arg(long, env = "MESOS_QUORUM", hide = true, value_parser = no_quorum)]
-    quorum: Option<u32>,
-    /// Not used any more: masters need no ZooKeeper
-    #[arg(long, env = "MESOS_ZK", hide = true, value_parser = no_zookeeper)]
-    zk: Option<String>,
+    #[command(flatten)]
+    retired: RetiredMasterFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
@@ -102,18 +99,6 @@ pub struct MasterArgs {
     threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
-}
-
-fn no_quorum(value: &str) -> Result<u32, String> {
-    Err(format!(
-        "`{value}` has no meaning here: a majority of the group's members decides; use --initial_masters"
-    ))
-}
-
-fn no_zookeeper(value: &str) -> Result<String, String> {
-    Err(format!(
-        "`{value}` is not needed: masters agree among themselves; use --initial_masters, and --master HOST:PORT,... elsewhere"
-    ))
 }
 
 /// How soon a group elects another leader, and whom a leader asks before it answers.
