@@ -7,7 +7,7 @@ use consensus::store::StoredLog;
 use protocol::AgentInfo;
 use protocol::seek::{SPREAD_MAX, find_leader};
 use runtime::memory::Network;
-use runtime::rehearsal::rehearse_network;
+use runtime::rehearsal::{let_fall, rehearse_network};
 use storage::forgetful::ForgetfulDisk;
 
 use super::*;
@@ -196,6 +196,48 @@ fn a_master_that_ended_while_its_member_leads_is_followed_by_another() {
         let second = place.front.master().unwrap().pid();
         assert_ne!(first, second);
         assert_eq!(place.books().await.master.term, place.front.term());
+    });
+}
+
+/// W3: the panic is the master's alone. Its member leads on, so nobody elects, and the others' word of who leads stays true.
+#[test]
+fn a_master_that_panics_is_followed_in_the_same_term_by_one_that_knows_all_that_was_acknowledged() {
+    rehearse_network(|network| async move {
+        let group = Group::start(network);
+        let acting = group.acting_after(0, &[0, 1, 2]).await;
+        let place = &group.places[acting];
+        let term = place.front.term();
+        let mut registry = ReplicatedRegistry::over(place.member.clone());
+        for nth in 0..3 {
+            let admit = RegistryOperation::AdmitAgent { info: info_of(nth) };
+            registry.apply(admit).await.unwrap();
+            let first = place.front.master().unwrap().pid();
+            let ended = place.node.ended(&first);
+            // Taken by the group while the master falls, and heard by the next.
+            let admit = RegistryOperation::AdmitAgent {
+                info: info_of(nth + 10),
+            };
+            let under_way = registry.apply(admit);
+            assert!(let_fall(&place.node, "master", "it has to"));
+            group.clock.settle().await;
+            assert!(matches!(ended.await, Exit::Panicked(_)));
+            assert!(place.front.master().is_none());
+            under_way.await.unwrap();
+            group.clock.advance(AGAIN).await;
+            assert_ne!(place.front.master().unwrap().pid(), first);
+
+            group.clock.advance(Duration::from_secs(1)).await; // It reads its registry.
+            let books = place.books().await;
+            assert_eq!(books.master.term, term);
+            let known = books.agents.known();
+            assert_eq!(known, 2 * (usize::from(nth) + 1));
+            assert_eq!(place.front.deposed(), 0);
+            for other in group.others(acting) {
+                let front = &group.places[other].front;
+                let known = (front.leader(), front.term());
+                assert_eq!(known, (Some(place.address.to_owned()), term));
+            }
+        }
     });
 }
 

@@ -14,7 +14,7 @@ use crate::scenario::{Fault, FaultKind, Step};
 pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its process alone), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
      `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
-     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `ration MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `ration MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
 /// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
@@ -55,6 +55,7 @@ impl FaultKind {
             | Self::KillExecutor { node }
             | Self::Busy { node }
             | Self::Lie { node }
+            | Self::Panic { node }
             | Self::Ration { node }
             | Self::Maintain { node } => vec![node],
         }
@@ -93,6 +94,7 @@ impl FaultKind {
             ["kill_executor", node] => Self::KillExecutor { node: name(node) },
             ["busy", node] => Self::Busy { node: name(node) },
             ["lie", node] => Self::Lie { node: name(node) },
+            ["panic", node] => Self::Panic { node: name(node) },
             ["ration", node] => Self::Ration { node: name(node) },
             ["maintain", node] => Self::Maintain { node: name(node) },
             ["drift", node, ppm] => Self::Drift {
@@ -263,6 +265,7 @@ mod tests {
             FaultKind::KillExecutor { node: node() },
             FaultKind::Busy { node: node() },
             FaultKind::Lie { node: node() },
+            FaultKind::Panic { node: node() },
             FaultKind::Ration { node: node() },
             FaultKind::Maintain { node: node() },
         ];

@@ -198,6 +198,11 @@ pub enum FaultKind {
         /// Which master.
         node: String,
     },
+    /// The master that acts there panics, again and again; its process and its member of the group go on. Not dealt by any profile.
+    Panic {
+        /// Which master of a group.
+        node: String,
+    },
     /// An operator tells whichever master acts other quotas and weights, again and again, and takes the quotas back afterwards.
     Ration {
         /// Any master.
@@ -255,6 +260,7 @@ impl FaultKind {
             | Self::KillExecutor { node }
             | Self::Busy { node }
             | Self::Lie { node }
+            | Self::Panic { node }
             | Self::Ration { node }
             | Self::Maintain { node } => *node = name.to_owned(),
         }
@@ -282,6 +288,7 @@ impl FaultKind {
             Self::KillExecutor { .. } => "kill_executor",
             Self::Busy { .. } => "busy",
             Self::Lie { .. } => "lie",
+            Self::Panic { .. } => "panic",
             Self::Ration { .. } => "ration",
             Self::Maintain { .. } => "maintain",
         }

@@ -421,6 +421,58 @@ fn faults_of_every_kind_leave_their_traces() {
     }
 }
 
+/// Counts the masters that begin, the elections, and what registries have taken.
+struct Reigns(Arc<[AtomicU64; 3]>);
+
+impl Checker for Reigns {
+    fn name(&self) -> &'static str {
+        "reigns seen"
+    }
+
+    fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
+        let taken = matches!(
+            event.what,
+            What::RegistryAnswered {
+                answer: Some(RegistryAnswer::Applied(_)),
+                ..
+            }
+        );
+        let counted = match event.what {
+            What::MasterBegan { .. } => 0,
+            What::Elected { .. } => 1,
+            _ if taken => 2,
+            _ => return Ok(()),
+        };
+        self.0[counted].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn judgements(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+}
+
+/// W3: a panic is felt as the end of one master. Its member leads on, the next master begins there in the same term, and all that the
+/// registry has taken stands, which the checkers see to.
+#[test]
+fn a_master_that_panics_again_and_again_in_a_group_is_followed_and_nothing_acknowledged_is_lost() {
+    let faults = ["30secs+60secs panic leader", "120secs+40secs panic leader"];
+    let scenario = Scenario {
+        masters: 3,
+        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
+        ..scenario(1, Profile::None, Wiring::Memory)
+    };
+    let seen = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);
+    let mut checkers = simulator::checkers::all();
+    checkers.push(Box::new(Reigns(seen.clone())));
+    let run = run(&scenario, checkers, None);
+    assert_eq!(run.violation, None);
+    let [began, elected, taken] = [0, 1, 2].map(|what: usize| seen[what].load(Ordering::Relaxed));
+    assert_eq!(elected, 1, "its member led all the time");
+    assert!(began > 30 && taken > 100, "{began} masters, {taken} taken");
+    assert!(run.tally.launches > 50, "{:#?}", run.tally);
+}
+
 /// DESIGN 10: whatever a sorter says, nothing is offered twice nor to the wrong one, and all goes on when it has come to its senses.
 #[test]
 fn a_sorter_that_answers_nonsense_breaks_no_invariant() {

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use runtime::rehearsal::let_fall;
 
 use super::roles::Present;
 use super::{Kind, World};
@@ -15,6 +17,8 @@ use crate::scenario::{Fault, FaultKind, Step};
 
 /// A process that hears nothing more has handled everything after so long.
 const SETTLED_AFTER: Duration = Duration::from_millis(1);
+/// Masters that are to panic do so on average after so long.
+const PANIC_EVERY: Duration = Duration::from_secs(2);
 
 impl World {
     /// Lets every fault of the plan happen at its time. To be called at the start of the run.
@@ -94,6 +98,8 @@ impl World {
             FaultKind::KillExecutor { node } => self.kill_executor(node),
             FaultKind::Busy { node } => self.occupy(node, true),
             FaultKind::Lie { node } => self.with_member(node, |member| member.lies.change(true)),
+            FaultKind::Panic { node } if self.is_of_group(node) => self.panic(node, until),
+            FaultKind::Panic { .. } => {}
             FaultKind::Ration { .. } => self.ration(until),
             FaultKind::Maintain { node } if self.is_agent(node) => self.maintain(node, until),
             FaultKind::Maintain { .. } => {}
@@ -130,7 +136,10 @@ impl World {
                 self.start(node);
             }
             // They end by themselves.
-            FaultKind::Flap { .. } | FaultKind::Ration { .. } | FaultKind::Maintain { .. } => {}
+            FaultKind::Flap { .. }
+            | FaultKind::Panic { .. }
+            | FaultKind::Ration { .. }
+            | FaultKind::Maintain { .. } => {}
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::Rewind { node } if self.is_of_group(node) => {
                 self.crash(node);
@@ -220,6 +229,25 @@ impl World {
                 ground.clock.sleep(every.min(left)).await;
                 others.iter().for_each(|other| world.mend(&name, other));
                 ground.clock.sleep(every).await;
+            }
+        });
+    }
+
+    /// The master that acts there panics now, and so does each that follows it there until that time.
+    fn panic(&self, name: &str, until: Duration) {
+        let (world, name) = (self.clone(), name.to_owned());
+        let mut rng = SmallRng::seed_from_u64(self.0.rng.borrow_mut().random());
+        tokio::task::spawn_local(async move {
+            let ground = &world.0.ground;
+            while ground.now() < until {
+                world.with_member(&name, |member| {
+                    if let Some(life) = &member.life {
+                        let_fall(&life.node, "master", "a fault wants it to panic");
+                    }
+                });
+                let pause = PANIC_EVERY.mul_f64(rng.random_range(0.1..1.9));
+                let left = until.saturating_sub(ground.now());
+                ground.clock.sleep(pause.min(left)).await;
             }
         });
     }
