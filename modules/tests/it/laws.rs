@@ -87,3 +87,32 @@ fn a_reservation_that_a_limit_below_it_kept_back_is_given_once_the_limit_leaves_
         Step::Settle,
     ]);
 }
+
+/// So that shared volumes are in these histories: who has one keeps it while another is granted a copy, which is used twice.
+#[test]
+fn a_shared_volume_of_a_history_has_several_users() {
+    let mut world = World::default();
+    let steps = [
+        Step::Tell(Fact::Created(0)),
+        Step::Tell(Fact::FrameworkAdded(0, 0, 16, None)),
+        Step::Tell(Fact::AgentAdded(0, 2)),
+        Step::Settle,
+        Step::Tell(Fact::Reserved(0)),
+        Step::Tell(Fact::Created(0)),
+        Step::Tell(Fact::Suppressed(0, None)),
+        Step::Tell(Fact::Recovered(0, true, None)),
+        Step::Tell(Fact::FrameworkAdded(1, 0, 0, None)),
+        Step::Tell(Fact::FrameworkAdded(2, 0, 16, None)),
+        Step::Tell(Fact::Suppressed(1, None)),
+        Step::Settle,
+        Step::Tell(Fact::UsedAgain(1)),
+    ];
+    steps.into_iter().for_each(|step| world.take(step));
+    let hosts = world.ledger.hosts.values();
+    let users = hosts.flat_map(|host| host.held.iter());
+    let users = users.map(|((framework, _), held)| {
+        let copies: u32 = held.shared().iter().map(|one| one.copies()).sum();
+        format!("{framework} {copies}")
+    });
+    assert_eq!(users.collect::<Vec<_>>(), ["f0 1", "f2 2"]);
+}

@@ -52,9 +52,11 @@ pub enum Fact {
     Refined(usize),
     /// The nth holder gives up what it has reserved.
     Unreserved(usize),
-    /// The nth holder makes a persistent volume of the disk that it has reserved.
+    /// The nth holder makes a persistent volume of the disk that it has reserved; each other one is shared.
     Created(usize),
-    /// The nth holder destroys its volumes.
+    /// The nth holder uses one copy more of the shared volumes that it has.
+    UsedAgain(usize),
+    /// The nth holder destroys its volumes, but for those that others may use.
     Destroyed(usize),
     /// Guarantee and limit of a role, in units of cpus and of 40 mem.
     Quota(usize, u32, Option<u32>),
@@ -80,7 +82,7 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => a.clone().prop_map(Fact::AgentRemoved),
         1 => (a.clone(), any::<bool>()).prop_map(|(a, on)| Fact::AgentActivity(a, on)),
         2 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Fact::Lent(a, n)),
-        4 => (f.clone(), 0..ROLES.len(), 0_u8..16, wish())
+        4 => (f.clone(), 0..ROLES.len(), 0_u8..32, wish())
             .prop_map(|(f, r, c, wish)| Fact::FrameworkAdded(f, r, c, wish)),
         1 => f.clone().prop_map(Fact::FrameworkRemoved),
         1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
@@ -98,6 +100,7 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         1 => any::<usize>().prop_map(Fact::Unreserved),
         2 => any::<usize>().prop_map(Fact::Created),
         1 => any::<usize>().prop_map(Fact::Destroyed),
+        2 => any::<usize>().prop_map(Fact::UsedAgain),
         4 => (0..RANKS.len(), 0_u32..6, proptest::option::of(0_u32..9))
             .prop_map(|(r, guarantee, limit)| Fact::Quota(r, guarantee, limit)),
         1 => (0..RANKS.len(), 1_u32..4).prop_map(|(r, weight)| Fact::Weight(r, weight)),
@@ -242,15 +245,19 @@ impl World {
                         .filter(|one| one.name() == Name::Disk && !one.is_persistent_volume());
                     let volume = |(at, one): (usize, &Resource)| {
                         let info = DiskInfo::persistent(format!("v{id}-{at}"), None, "data");
-                        on_disk(one, Some(info))
+                        on_disk(one, Some(info), id.is_multiple_of(2))
                     };
                     let volumes = disk.iter().enumerate().map(volume).collect();
                     (disk, volumes)
                 });
             }
+            Fact::UsedAgain(n) => self.use_again(n),
             Fact::Destroyed(n) => self.convert(n, |_, held| {
-                let volumes = held.persistent_volumes();
-                let disk = volumes.iter().map(|one| on_disk(one, None)).collect();
+                let volumes = held.persistent_volumes().non_shared();
+                let disk = volumes
+                    .iter()
+                    .map(|one| on_disk(one, None, false))
+                    .collect();
                 (volumes, disk)
             }),
             Fact::Quota(rank, guarantee, limit) => self.quota(rank, guarantee, limit),
@@ -407,6 +414,7 @@ impl World {
         (added.info.domain, added.info.attributes) = (domain(n), attributes(n));
         let host = Host {
             active: true,
+            given: Resources::new(),
             ..before
         };
         self.ledger.hosts.insert(agent(&name), host);
@@ -426,6 +434,9 @@ impl World {
         }
         if can & 8 > 0 {
             wishes.push(Capability::ReservationRefinement);
+        }
+        if can & 16 > 0 {
+            wishes.push(Capability::SharedResources);
         }
         let mut fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
         demand_in_each(&mut fact, demand.as_ref());
@@ -490,6 +501,28 @@ impl World {
             refuse,
         };
         self.books.recovered(&fact, self.ledger.now);
+    }
+
+    fn use_again(&mut self, n: usize) {
+        let Some((agent_id, who, held)) = self.holding(n) else {
+            return;
+        };
+        let one = |own: &Resource| {
+            let amount = own.amount().unwrap();
+            Resource::annotated(own.name(), amount, own.annotations().clone()).unwrap()
+        };
+        let copy: Resources = held.shared().iter().map(one).collect();
+        if copy.is_empty() {
+            return;
+        }
+        *self.ledger.host(&agent_id).held.get_mut(&who).unwrap() += copy.clone();
+        let (framework_id, role) = who;
+        self.books.converted(&Converted {
+            framework_id,
+            agent_id,
+            consumed: Resources::new(),
+            converted: copy.allocate(&role),
+        });
     }
 
     fn convert(&mut self, n: usize, change: impl Fn(&Role, &Resources) -> (Resources, Resources)) {

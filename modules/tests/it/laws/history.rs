@@ -162,6 +162,12 @@ impl World {
     ) -> usize {
         let now = self.ledger.now;
         let all = self.books.candidates(now, batch);
+        for (id, host) in &mut self.ledger.hosts {
+            let slot = self.books.slot_of(id);
+            if slot.is_some_and(|slot| all.contains(&slot)) {
+                host.given = Resources::new();
+            }
+        }
         let mut meanwhile = Some(meanwhile);
         let mut grants = 0;
         for stage in Stage::ALL {
@@ -278,7 +284,7 @@ impl World {
             assert_eq!(regular.available(), &host.free(), "{}", agent.id);
             assert_eq!(revocable.available(), &host.free_lent(), "{}", agent.id);
             assert!(
-                host.total.contains(&regular.held()),
+                host.total.contains(&regular.held().non_shared()),
                 "{} is over-committed",
                 agent.id
             );

@@ -42,6 +42,8 @@ pub struct Host {
     /// What each framework holds in each role.
     pub held: BTreeMap<(FrameworkId, Role), Resources>,
     pub refused: Vec<Refused>,
+    /// The copies of shared volumes that were granted since the run before this one: they are there whoever uses them, once in a run.
+    pub given: Resources,
 }
 
 #[derive(Clone, Debug)]
@@ -103,7 +105,9 @@ impl Tenant {
 
     /// Whether it understands this.
     fn knows(&self, one: &Resource) -> bool {
-        one.reservations().len() < 2 || self.can.contains(&Capability::ReservationRefinement)
+        let can = |what| self.can.contains(&what);
+        (one.reservations().len() < 2 || can(Capability::ReservationRefinement))
+            && (!one.is_shared() || can(Capability::SharedResources))
     }
 
     /// Whether it takes offers of this agent.
@@ -134,7 +138,8 @@ impl Host {
 
     /// What is not revocable and not held.
     pub fn free(&self) -> Resources {
-        self.total.saturating_sub(&self.held().non_revocable())
+        let held = self.held().non_revocable().non_shared();
+        self.total.saturating_sub(&held).saturating_sub(&self.given)
     }
 
     /// What is lent and not held.
@@ -233,7 +238,9 @@ impl Ledger {
         assert!(!host.refused.iter().any(refused), "was refused: {grant:?}");
         let broken = self.broken_by(&grant.agent_id, &who, &what);
         assert_eq!(broken, None, "{grant:?} in {self:#?}");
-        self.host(&grant.agent_id).hold(who, &what);
+        let host = self.host(&grant.agent_id);
+        host.given += what.shared();
+        host.hold(who, &what);
     }
 
     /// The law of quotas that this holding would break.

@@ -109,8 +109,9 @@ pub fn mount(size: u32) -> Resource {
 }
 
 /// The same amount of the same disk, as a volume or not.
-pub fn on_disk(one: &Resource, info: Option<DiskInfo>) -> Resource {
+pub fn on_disk(one: &Resource, info: Option<DiskInfo>, shared: bool) -> Resource {
     let mut annotations = one.annotations().clone();
+    annotations.shared = shared;
     let source = annotations.disk.and_then(|disk| disk.source);
     let bare = source.is_some().then(DiskInfo::default);
     let info = info.or(bare).map(|info| DiskInfo { source, ..info });
