@@ -473,17 +473,28 @@ fn a_master_that_panics_again_and_again_in_a_group_is_followed_and_nothing_ackno
     assert!(run.tally.launches > 50, "{:#?}", run.tally);
 }
 
-/// DESIGN 10: whatever a sorter says, nothing is offered twice nor to the wrong one, and all goes on when it has come to its senses.
+/// DESIGN 10: whatever a sorter says, nothing is offered twice nor to the wrong one, and all goes on when it has come to its senses; also while
+/// quotas change and the master falls.
 #[test]
 fn a_sorter_that_answers_nonsense_breaks_no_invariant() {
-    let faults = ["20secs+100secs lie master", "150secs+20secs lie master"];
-    let scenario = Scenario {
-        faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
-        ..scenario(1, Profile::None, Wiring::Memory)
-    };
-    let run = run(&scenario, simulator::checkers::all(), None);
-    assert_eq!(run.violation, None);
-    assert!(run.tally.launches > 50, "{:#?}", run.tally);
+    let mut launches = 0;
+    for seed in 1..=12 {
+        let lies = ["10secs+70secs lie master", "100secs+15secs lie master"];
+        let quotas = ["5secs+100secs ration master"].iter();
+        let falls = ["50secs+5secs crash master"].iter();
+        let faults = lies.iter();
+        let faults = faults.chain(quotas.filter(|_| seed % 2 == 0));
+        let faults = faults.chain(falls.filter(|_| seed % 3 == 0));
+        let scenario = Scenario {
+            duration: Duration::from_secs(130),
+            faults: Some(faults.map(|fault| fault.parse().unwrap()).collect()),
+            ..scenario(seed, Profile::None, Wiring::Memory)
+        };
+        let run = run(&scenario, simulator::checkers::all(), None);
+        assert_eq!(run.violation, None, "seed {seed}");
+        launches += run.tally.launches;
+    }
+    assert!(launches > 300, "{launches}");
 }
 
 /// Counts the updates of quotas that masters ask their registries to record.
