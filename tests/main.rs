@@ -24,6 +24,7 @@ mod load;
 mod machine;
 mod maintenance;
 mod masters;
+mod modules;
 mod offers;
 mod operations;
 mod operator_api;

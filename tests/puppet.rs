@@ -5,7 +5,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use protocol::message::scheduler::{Lost, Subscribed};
+use protocol::message::scheduler::{Lost, Subscribed, TasksRevoked};
 use protocol::{
     AgentId, CommandInfo, ExecutorId, FrameworkId, FrameworkInfo, Offer, OfferId, OperationStatus,
     TaskId, TaskInfo, TaskState, TaskStatus,
@@ -27,6 +27,7 @@ pub enum Heard {
     Status(Box<TaskStatus>),
     Operation(Box<OperationStatus>),
     Message(ExecutorId, Vec<u8>),
+    Revoked(TasksRevoked),
     Lost(Lost),
     Updated(Result<(), String>),
     Failed(String),
@@ -62,6 +63,9 @@ impl Scheduler for Ears {
     }
     fn message(&mut self, _: &mut Verbs, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
         self.hear(Heard::Message(executor.clone(), data.to_vec()));
+    }
+    fn revoked(&mut self, _: &mut Verbs, revoked: &TasksRevoked) {
+        self.hear(Heard::Revoked(revoked.clone()));
     }
     fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
         self.hear(Heard::Lost(lost.clone()));
