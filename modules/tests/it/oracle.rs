@@ -2,7 +2,8 @@
 //! same order.
 //!
 //! What a history has is what SPEC 4.5 knows: agents with reservations, ports, graphics processors, in another region, not on the
-//! whitelist or not offered; frameworks in nested roles, suppressed or inactive; weights; and either quotas of top roles and reservations, or
+//! whitelist or not offered, and what they lend; frameworks in nested roles, suppressed or inactive, some of which want certain hosts only;
+//! weights; and either quotas of top roles and reservations, or
 //! refusals, because a refused offer that quota would have cut has rules of its own (`laws`).
 
 mod naive;
@@ -11,18 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::{
-    AgentActivity, Begin, FrameworkActivity, Grant, QuotasChanged, Recovered, Revived, Suppressed,
-    WeightsChanged, WhitelistChanged,
+    AgentActivity, AgentOversubscribed, Begin, FrameworkActivity, Grant, QuotasChanged, Recovered,
+    Revived, Suppressed, WeightsChanged, WhitelistChanged,
 };
 use module_api::sorter::Stage;
 use modules::allocator::Books;
 use modules::sorter::Drf;
 use proptest::prelude::*;
-use protocol::{Capability, Quota};
+use protocol::{Capability, Demand, Quota};
 use resources::{Name, Quantities, Resources};
 use runtime::{Instant, NodeId, Pid};
 
-use crate::cluster::{added, agent, framework, subscribed};
+use crate::cluster::{added, agent, framework, lent, subscribed};
 use naive::{Amounts, Client, Host, Naive, add};
 
 const AGENTS: usize = 4;
@@ -38,6 +39,8 @@ const REFUSE: Duration = Duration::from_secs(3600);
 enum Step {
     Agent(usize, u32),
     Framework(u32, usize, u8),
+    /// All that an agent lends from now on is so much more than what is held of it.
+    Lends(usize, u32),
     AgentActivity(usize, bool),
     FrameworkActivity(u32, bool),
     Suppressed(u32),
@@ -59,7 +62,8 @@ fn step() -> impl Strategy<Value = Step> {
     let order: Vec<usize> = (0..AGENTS).collect();
     prop_oneof![
         5 => (a.clone(), 0_u32..12).prop_map(|(a, n)| Step::Agent(a, n)),
-        5 => (f.clone(), 0..ROLES.len(), 0_u8..4).prop_map(|(f, r, c)| Step::Framework(f, r, c)),
+        5 => (f.clone(), 0..ROLES.len(), 0_u8..16).prop_map(|(f, r, c)| Step::Framework(f, r, c)),
+        3 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Step::Lends(a, n)),
         1 => (a, any::<bool>()).prop_map(|(a, on)| Step::AgentActivity(a, on)),
         1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Step::FrameworkActivity(f, on)),
         1 => f.clone().prop_map(Step::Suppressed),
@@ -111,6 +115,7 @@ impl Both {
         match step {
             Step::Agent(n, size) => self.agent(n, size),
             Step::Framework(n, roles, can) => self.framework(n, roles, can),
+            Step::Lends(n, more) => self.lends(n, more),
             Step::AgentActivity(n, active) => {
                 if let Some(host) = self.naive.hosts.get_mut(&format!("a{n}")) {
                     host.active = active;
@@ -185,7 +190,12 @@ impl Both {
         let mut fact = added(&name, &total, vec![]);
         let remote = size % 6 == 3;
         fact.info.domain = remote.then(|| "far/away".parse().unwrap());
-        let (free, reserved, ports) = split(&fact.info.resources);
+        let Parts {
+            free,
+            reserved,
+            ports,
+            ..
+        } = split(&fact.info.resources);
         let mut all = free.clone();
         reserved.values().for_each(|part| add(&mut all, part, 1));
         let host = Host {
@@ -199,6 +209,8 @@ impl Both {
             free,
             ports,
             remote,
+            lends: Amounts::new(),
+            lent_free: Amounts::new(),
         };
         self.naive.hosts.insert(name, host);
         self.books.agent_added(fact);
@@ -212,19 +224,50 @@ impl Both {
         }
         let client = Client {
             active: true,
-            takes_gpus: can % 2 == 1,
-            takes_remote: can > 1,
+            takes_gpus: can & 1 > 0,
+            takes_remote: can & 2 > 0,
+            takes_revocable: can & 4 > 0,
+            hosts: (can > 10).then(|| ["a0", "a1", "a3"].map(str::to_owned).into()),
             ..Client::default()
         };
-        let gpus = client.takes_gpus.then_some(Capability::GpuResources);
-        let remote = client.takes_remote.then_some(Capability::RegionAware);
-        let can: Vec<Capability> = gpus.into_iter().chain(remote).collect();
+        let capabilities = [
+            (client.takes_gpus, Capability::GpuResources),
+            (client.takes_remote, Capability::RegionAware),
+            (client.takes_revocable, Capability::RevocableResources),
+        ];
+        let can = capabilities.iter().filter(|(can, _)| *can);
+        let can: Vec<Capability> = can.map(|(_, what)| *what).collect();
+        let mut fact = subscribed(&name, ROLES[roles], &can);
+        if let Some(hosts) = &client.hosts {
+            let demand = Demand::on_hosts(hosts.iter().map(|host| format!("{host}.example")));
+            let roles = fact.info.roles.iter().cloned();
+            fact.wants.demands = roles.map(|role| (role, demand.clone())).collect();
+        }
         for role in ROLES[roles].split(',') {
             let who = (name.clone(), role.to_owned());
             self.naive.clients.insert(who, client.clone());
         }
+        self.books.framework_added(fact);
+    }
+
+    fn lends(&mut self, n: usize, more: u32) {
+        let Some(host) = self.naive.hosts.get_mut(&format!("a{n}")) else {
+            return;
+        };
+        let mut total = host.lends.clone();
+        add(&mut total, &host.lent_free, -1);
+        let free = Amounts::from([("cpus".to_owned(), i64::from(more) * 1000)]);
+        add(&mut total, &free, 1);
+        host.lent_free = free.into_iter().filter(|(_, amount)| *amount > 0).collect();
+        host.lends = total;
+        let cpus = host.lends.get("cpus").copied().unwrap_or_default();
+        let total = match cpus {
+            0 => Resources::new(),
+            _ => lent(&format!("cpus:{}", cpus / 1000)),
+        };
+        let agent_id = agent(&format!("a{n}"));
         self.books
-            .framework_added(subscribed(&name, ROLES[roles], &can));
+            .agent_oversubscribed(AgentOversubscribed { agent_id, total });
     }
 
     fn each_role(&mut self, n: u32, act: impl Fn(&mut Client)) {
@@ -237,7 +280,7 @@ impl Both {
     fn forget_refusals(&mut self, n: u32) {
         let name = format!("f{n}");
         for host in self.naive.hosts.values_mut() {
-            host.refused.retain(|((own, _), _)| *own != name);
+            host.refused.retain(|((own, _), ..)| *own != name);
         }
     }
 
@@ -282,7 +325,9 @@ impl Both {
         self.naive.give_back(&own);
         let host = self.naive.hosts.get_mut(&own.host).unwrap();
         if refused {
-            host.refused.push((own.who, own.free));
+            let revocable = !own.revocable.is_empty();
+            let refused = if revocable { own.revocable } else { own.free };
+            host.refused.push((own.who, revocable, refused));
         }
         let recovered = Recovered {
             framework_id: grant.framework_id,
@@ -305,7 +350,7 @@ impl Both {
         let slots = names.iter().map(|name| self.books.slot_of(&agent(name)));
         let slots: Vec<u32> = slots.map(Option::unwrap).collect();
         let mut granted = Vec::new();
-        for stage in [Stage::Guarantees, Stage::Fair] {
+        for stage in Stage::ALL {
             let slate = self.books.slate(stage, &slots, &BTreeSet::new(), now);
             let Some((slate, asked)) = slate else {
                 continue;
@@ -325,32 +370,42 @@ impl Both {
     }
 }
 
-/// What is unreserved and what is reserved by role, in thousandths, and whether there are ports.
-fn split(resources: &Resources) -> (Amounts, BTreeMap<String, Amounts>, bool) {
-    let (mut free, mut reserved, mut ports) = (Amounts::new(), BTreeMap::new(), false);
+/// What is what, in thousandths.
+#[derive(Default)]
+struct Parts {
+    free: Amounts,
+    reserved: BTreeMap<String, Amounts>,
+    revocable: Amounts,
+    ports: bool,
+}
+
+fn split(resources: &Resources) -> Parts {
+    let mut parts = Parts::default();
     for one in resources {
         let Some(amount) = one.amount() else {
-            ports |= one.is(&Name::Ports);
+            parts.ports |= one.is(&Name::Ports);
             continue;
         };
-        let part = match one.is_reserved() {
-            true => reserved.entry(one.role().to_string()).or_default(),
-            false => &mut free,
+        let part = match (one.is_reserved(), one.is_revocable()) {
+            (true, _) => parts.reserved.entry(one.role().to_string()).or_default(),
+            (false, true) => &mut parts.revocable,
+            (false, false) => &mut parts.free,
         };
         let amount = Amounts::from([(one.name().to_string(), amount.thousandths())]);
         add(part, &amount, 1);
     }
-    (free, reserved, ports)
+    parts
 }
 
 fn in_plain(grant: &Grant) -> naive::Grant {
-    let (free, reserved, ports) = split(&grant.resources.unallocate());
+    let parts = split(&grant.resources.unallocate());
     naive::Grant {
         who: (grant.framework_id.to_string(), grant.role.clone()),
         host: grant.agent_id.to_string(),
-        free,
-        reserved,
-        ports,
+        free: parts.free,
+        reserved: parts.reserved,
+        ports: parts.ports,
+        revocable: parts.revocable,
     }
 }
 
@@ -370,7 +425,7 @@ fn play(refuses: bool, steps: Vec<Step>) -> Both {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
-    /// SPEC 4.5, both stages, with quotas and reservations.
+    /// SPEC 4.5, all stages, with quotas and reservations.
     #[test]
     fn a_run_grants_what_the_algorithm_as_it_is_written_grants(steps in proptest::collection::vec(step(), 8..60)) {
         play(false, steps);
@@ -409,4 +464,26 @@ fn the_oracle_grants_by_guarantees_then_by_shares_and_up_to_limits() {
     assert_eq!(granted(1), ["cpus:0.3", "cpus(a):3"]);
     assert_eq!(granted(2), ["cpus:7.4"]);
     assert_eq!(both.grants, 4);
+}
+
+/// The same of what is lent: to those who take it only, by shares of its own.
+#[test]
+fn the_oracle_grants_what_is_lent_by_shares_of_its_own() {
+    let everybody = || Step::Run(vec![0, 1, 2, 3]);
+    let steps = vec![
+        Step::Agent(0, 0),
+        Step::Framework(0, 0, 4),
+        everybody(),
+        Step::Framework(1, 3, 4),
+        Step::Framework(2, 5, 0),
+        Step::Lends(0, 2),
+        everybody(),
+        Step::Lends(0, 3),
+    ];
+    let both = play(false, steps);
+    let lent = both.held.iter().map(in_plain);
+    let lent = lent.filter(|grant| !grant.revocable.is_empty());
+    let lent = lent.map(|grant| format!("{} {}", grant.who.0, grant.revocable["cpus"]));
+    // Whoever has all that is regular is as poor in what is lent as the other.
+    assert_eq!(lent.collect::<Vec<_>>(), ["f0 2000", "f1 3000"]);
 }

@@ -1,4 +1,5 @@
-//! One run of SPEC 4.5 as it is written there: stages 1 and 2 in loops over agents and clients, every sum worked out anew from what is held.
+//! One run of SPEC 4.5 as it is written there: its stages in loops over agents and clients, every sum worked out anew from what is held. What
+//! is revocable comes last, by shares of its own (SPEC 4.9.1).
 //!
 //! Knows nothing of books, slates, budgets or trees, and is as slow as it likes. Amounts are in thousandths. Quotas are of top roles only,
 //! which is all that SPEC 4.5 knows; a limit holds for all roles below, as in ours.
@@ -21,12 +22,16 @@ pub struct Host {
     /// What is free: unreserved, and reserved by role.
     pub free: Amounts,
     pub idle: BTreeMap<String, Amounts>,
+    /// What it lends, and what of it is free.
+    pub lends: Amounts,
+    pub lent_free: Amounts,
     pub ports: bool,
     pub has_gpus: bool,
     pub remote: bool,
     pub active: bool,
     pub listed: bool,
-    pub refused: Vec<(Who, Amounts)>,
+    /// By whom, whether it was revocable, and what.
+    pub refused: Vec<(Who, bool, Amounts)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -35,9 +40,14 @@ pub struct Client {
     pub suppressed: bool,
     pub takes_gpus: bool,
     pub takes_remote: bool,
+    pub takes_revocable: bool,
+    /// The only hosts that it wants, if it says.
+    pub hosts: Option<BTreeSet<String>>,
     pub unreserved: Amounts,
     pub reserved: Amounts,
-    pub chosen: u64,
+    pub revocable: Amounts,
+    /// How often it was given something regular, and something revocable.
+    pub chosen: [u64; 2],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +63,24 @@ pub struct Grant {
     pub free: Amounts,
     pub reserved: BTreeMap<String, Amounts>,
     pub ports: bool,
+    pub revocable: Amounts,
+}
+
+/// The stages of a run.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Guarantees,
+    Fair,
+    Revocable,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Guarantees, Self::Fair, Self::Revocable];
+
+    /// By which of the two kinds of shares it goes.
+    fn pool(self) -> usize {
+        usize::from(self == Self::Revocable)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,9 +116,9 @@ fn top(role: &str) -> &str {
 impl Naive {
     pub fn run(&mut self, order: &[String]) -> Vec<Grant> {
         let mut grants = Vec::new();
-        for guarantees in [true, false] {
+        for stage in Stage::ALL {
             for host in order {
-                while let Some(grant) = self.next(guarantees, host) {
+                while let Some(grant) = self.next(stage, host) {
                     self.book(&grant);
                     grants.push(grant);
                 }
@@ -100,33 +128,48 @@ impl Naive {
     }
 
     /// What the first client in order is given of what is left of this host, if anybody is.
-    fn next(&self, guarantees: bool, name: &str) -> Option<Grant> {
+    fn next(&self, stage: Stage, name: &str) -> Option<Grant> {
         let host = &self.hosts[name];
         if !host.active || !host.listed {
             return None;
         }
-        let order = self.order("");
+        let order = self.order(stage.pool(), "");
         let mut offers = order.into_iter().filter_map(|who| {
             let client = &self.clients[&who];
-            let blind = host.has_gpus && !client.takes_gpus || host.remote && !client.takes_remote;
-            let (free, reserved) = self.offer(guarantees, &who.1, host)?;
-            let mut all = free.clone();
-            reserved.values().for_each(|part| add(&mut all, part, 1));
+            let elsewhere = client.hosts.as_ref();
+            let blind = host.has_gpus && !client.takes_gpus
+                || host.remote && !client.takes_remote
+                || elsewhere.is_some_and(|hosts| !hosts.contains(name));
+            let mut grant = Grant {
+                who: who.clone(),
+                host: name.to_owned(),
+                ..Grant::default()
+            };
+            match stage {
+                Stage::Revocable if !client.takes_revocable => return None,
+                Stage::Revocable => grant.revocable = host.lent_free.clone(),
+                _ => {
+                    let guarantees = stage == Stage::Guarantees;
+                    (grant.free, grant.reserved) = self.offer(guarantees, &who.1, host)?;
+                    grant.ports = host.ports;
+                }
+            }
+            let mut all = grant.free.clone();
+            add(&mut all, &grant.revocable, 1);
+            grant
+                .reserved
+                .values()
+                .for_each(|part| add(&mut all, part, 1));
             let worth = WORTH.iter().any(|(name, least)| get(&all, name) >= *least);
-            let hides = |(by, refused): &(Who, Amounts)| {
+            let hides = |(by, revocable, refused): &(Who, bool, Amounts)| {
                 *by == who
+                    && *revocable == (stage == Stage::Revocable)
                     && all
                         .iter()
                         .all(|(name, amount)| get(refused, name) >= *amount)
             };
             let hidden = host.refused.iter().any(hides);
-            (worth && !blind && !hidden).then(|| Grant {
-                who,
-                host: name.to_owned(),
-                free,
-                reserved,
-                ports: host.ports,
-            })
+            (worth && !blind && !hidden).then_some(grant)
         });
         offers.next()
     }
@@ -178,11 +221,13 @@ impl Naive {
             return;
         };
         add(&mut host.free, &grant.free, -1);
+        add(&mut host.lent_free, &grant.revocable, -1);
         host.ports &= !grant.ports;
         let Some(client) = self.clients.get_mut(&grant.who) else {
             return;
         };
-        client.chosen += 1;
+        client.chosen[usize::from(!grant.revocable.is_empty())] += 1;
+        add(&mut client.revocable, &grant.revocable, 1);
         add(&mut client.unreserved, &grant.free, 1);
         for owner in grant.reserved.keys() {
             if let Some(part) = host.idle.remove(owner) {
@@ -197,10 +242,12 @@ impl Naive {
             return;
         };
         add(&mut host.free, &grant.free, 1);
+        add(&mut host.lent_free, &grant.revocable, 1);
         host.ports |= grant.ports;
         let Some(client) = self.clients.get_mut(&grant.who) else {
             return;
         };
+        add(&mut client.revocable, &grant.revocable, -1);
         add(&mut client.unreserved, &grant.free, -1);
         for (owner, part) in &grant.reserved {
             add(host.idle.entry(owner.clone()).or_default(), part, 1);
@@ -238,7 +285,7 @@ impl Naive {
     }
 
     /// The active clients at or below a role, by fair shares (SPEC 4.8).
-    fn order(&self, above: &str) -> Vec<Who> {
+    fn order(&self, pool: usize, above: &str) -> Vec<Who> {
         let below: BTreeSet<&str> = self.clients.keys().map(|(_, role)| role.as_str()).collect();
         let step = |role: &&str| match above {
             "" => Some(top(role).to_owned()),
@@ -255,11 +302,11 @@ impl Naive {
         let mut nodes: Vec<(f64, u64, String, Option<String>)> = Vec::new();
         for role in roles {
             let weight = self.weights.get(&role).copied().unwrap_or(1.0);
-            let (share, chosen) = self.rank(|own| is_within(&own.1, &role));
+            let (share, chosen) = self.rank(pool, |own| is_within(&own.1, &role));
             nodes.push((share / weight, chosen, role.clone(), Some(role)));
         }
         if !own.is_empty() {
-            let (share, chosen) = self.rank(|who| who.1 == above);
+            let (share, chosen) = self.rank(pool, |who| who.1 == above);
             nodes.push((share, chosen, format!("{above}/."), None));
         }
         nodes.sort_by(|one, other| {
@@ -269,17 +316,17 @@ impl Naive {
         let mut order = Vec::new();
         for (_, _, _, role) in nodes {
             match role {
-                Some(role) => order.extend(self.order(&role)),
-                None => order.extend(self.members(&own)),
+                Some(role) => order.extend(self.order(pool, &role)),
+                None => order.extend(self.members(pool, &own)),
             }
         }
         order
     }
 
-    fn members(&self, own: &[&Who]) -> Vec<Who> {
+    fn members(&self, pool: usize, own: &[&Who]) -> Vec<Who> {
         let mut own: Vec<_> = own
             .iter()
-            .map(|who| (self.rank(|one| one == *who), *who))
+            .map(|who| (self.rank(pool, |one| one == *who), *who))
             .collect();
         own.sort_by(|(one, a), (other, b)| {
             let share = one.0.total_cmp(&other.0);
@@ -294,16 +341,19 @@ impl Naive {
     }
 
     /// The dominant share of these clients together, and how often they were chosen.
-    fn rank(&self, which: impl Fn(&Who) -> bool) -> (f64, u64) {
+    fn rank(&self, pool: usize, which: impl Fn(&Who) -> bool) -> (f64, u64) {
         let (mut held, mut total, mut chosen) = (Amounts::new(), Amounts::new(), 0);
         for (_, client) in self.clients.iter().filter(|(who, _)| which(who)) {
-            add(&mut held, &client.unreserved, 1);
-            add(&mut held, &client.reserved, 1);
-            chosen += client.chosen;
+            let parts = match pool {
+                0 => [&client.unreserved, &client.reserved].to_vec(),
+                _ => [&client.revocable].to_vec(),
+            };
+            parts.into_iter().for_each(|part| add(&mut held, part, 1));
+            chosen += client.chosen[pool];
         }
-        self.hosts
-            .values()
-            .for_each(|host| add(&mut total, &host.total, 1));
+        for host in self.hosts.values() {
+            add(&mut total, [&host.total, &host.lends][pool], 1);
+        }
         let shares = held.iter().filter(|(name, _)| get(&total, name) > 0);
         let shares = shares.map(|(name, held)| *held as f64 / get(&total, name) as f64);
         (shares.fold(0.0, f64::max), chosen)
