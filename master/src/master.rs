@@ -236,7 +236,7 @@ pub fn start_after(
         version: config.version.clone(),
         term,
         address: config.address,
-        domain: config.domain.clone(),
+        domain: config.domain.clone().map(Box::new),
     };
     let books = Books::new(info.clone(), &config, node.clock().wall());
     let (registry, meter) = Metered::new(registry, node.clock().clone());

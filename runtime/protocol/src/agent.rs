@@ -95,5 +95,5 @@ pub struct MasterInfo {
     pub address: Option<Ipv4Addr>,
     /// Where it lies, as its own HTTP clients are told. No link tells it.
     #[serde(skip)]
-    pub domain: Option<Domain>,
+    pub domain: Option<Box<Domain>>,
 }

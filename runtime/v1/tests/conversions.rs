@@ -462,10 +462,10 @@ fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it_and_what_i
         version: "0.1.0".to_owned(),
         term: 1,
         address: Some([127, 0, 0, 1].into()),
-        domain: Some(protocol::agent::Domain {
+        domain: Some(Box::new(protocol::agent::Domain {
             region: "eu".to_owned(),
             zone: "a".to_owned(),
-        }),
+        })),
     };
     let master = convert::master_info(&master);
     let text = String::from_utf8(json::write(&master)).unwrap();

@@ -146,7 +146,6 @@ pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
         capabilities: MASTER_CAPABILITIES
             .map(|one| MasterInfoCapability { r#type: Some(one) })
             .into(),
-        domain: info.domain.as_ref().map(DomainInfo::from),
-        ..MasterInfo::default()
+        domain: info.domain.as_deref().map(DomainInfo::from),
     }
 }

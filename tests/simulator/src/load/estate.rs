@@ -109,6 +109,7 @@ mod tests {
             attributes: Attributes::parse(&format!("rack:{rack}")).unwrap(),
             executor_ids: Vec::new(),
             unavailability: None,
+            domain: None,
         }
     }
 
