@@ -254,6 +254,7 @@ impl<M: Replicated> Drop for Member<M> {
 impl<M: Replicated> Process for Member<M> {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PacketSent>(&[Role::Master]);
+        ears.hear_older::<PacketSentV1, PacketSent>(&[Role::Master]);
         ears.hear::<Arrived>(&[Role::Master]);
         ears.hear::<Dismissed>(&[Role::Master]);
         ears.hear::<Acquaint>(&[Role::Master]);
