@@ -593,8 +593,7 @@ mod tests {
 
         let said = parsed("master --election_tick 50ms --election_ticks 20 --lease_reads");
         let settings = plan(said).settings(here());
-        assert_eq!(settings.tick, Duration::from_millis(50));
-        assert_eq!(settings.raft.election_ticks, 20);
-        assert!(settings.raft.lease_reads);
+        let expected = Settings::new("here", &[]).electing(Duration::from_millis(50), 20);
+        assert_eq!(settings, expected.reading(true));
     }
 }
