@@ -433,7 +433,7 @@ impl Actor for Allocator {
 
 impl Process for Allocator {
     // All agents of the largest clusters, each in a few facts: told anew, they come in one go.
-    const MAILBOX: u32 = 1 << 20;
+    const MAILBOX: u32 = 262_144;
 
     fn hears(ears: &mut Ears<Self>) {
         let roles = &[Role::Master];
