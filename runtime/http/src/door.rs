@@ -4,8 +4,8 @@
 //! A connection that comes beyond the bound takes the place of one that is idle, first of the address that has most of them, or is told 503 and
 //! closed at once if there is none. One whose handshake or request does not come to an end, or whose reader takes too little of its answer, is
 //! ended after a [`Patience`]; each is counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find
-//! out. The name in a client's certificate goes along with each of its requests; when other authorities of clients are trusted such a connection
-//! ends after its answer. What is asked and answered is not known here, and nothing here blocks the thread.
+//! out. Where it comes from and the name in a client's certificate go along with each of its requests; when other authorities of clients are
+//! trusted one with a certificate ends after its answer. What is asked and answered is not known here, and nothing here blocks the thread.
 
 mod room;
 mod source;
@@ -37,10 +37,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
 use transport::tls::{Private, Tls};
 
-use room::Room;
+use room::{Open, Room};
+pub(crate) use source::Source;
 use watch::Late;
 pub use watch::Patience;
-use watched::{Answer, Watched, Watching};
+use watched::{Answer, Watched};
 
 use crate::metrics::{Counters, CountersSource};
 use crate::path;
@@ -172,7 +173,7 @@ impl Door {
                         let leaving = async move {
                             let _ = leaving.changed().await; // It never says more than that it is gone.
                         };
-                        door.welcome(connection, &open.watching, leaving).await;
+                        door.welcome(connection, &open, leaving).await;
                         drop((open, each));
                     });
                 }
@@ -192,15 +193,11 @@ impl Door {
     }
 
     /// Serves one connection to its end, after a handshake where there is one.
-    async fn welcome(
-        self,
-        connection: TcpStream,
-        watching: &Watching,
-        leaving: impl Future<Output = ()>,
-    ) {
+    async fn welcome(self, connection: TcpStream, open: &Open, leaving: impl Future<Output = ()>) {
         let Some(tls) = self.tls.clone() else {
-            return self.serve(connection, None, watching, leaving).await;
+            return self.serve(connection, None, open, leaving).await;
         };
+        let watching = &open.watching;
         let clock = self.node.clock().clone();
         let begin = async {
             let is_private = begins_privately(&connection).await;
@@ -232,10 +229,10 @@ impl Door {
         match begun {
             Ok(Ok(Begun::Privately(connection, verified, counts_no_more))) => {
                 let leaving = select(counts_no_more, leaving).map(drop);
-                self.serve(connection, verified, watching, leaving).await;
+                self.serve(connection, verified, open, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) if self.plain => {
-                self.serve(connection, None, watching, leaving).await;
+                self.serve(connection, None, open, leaving).await;
             }
             Ok(Ok(Begun::Plainly(connection))) => {
                 self.figures.0.plain_refused.fetch_add(1, Ordering::Relaxed);
@@ -255,16 +252,20 @@ impl Door {
         self,
         connection: C,
         verified: Option<Verified>,
-        watching: &Watching,
+        open: &Open,
         leaving: impl Future<Output = ()>,
     ) where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let pages = TowerToHyperService::new(self.routes.clone());
+        let Open {
+            watching, source, ..
+        } = open;
+        let (pages, source) = (TowerToHyperService::new(self.routes.clone()), *source);
         let of_answers = watching.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let watching = of_answers.clone();
             let answering = watching.asked();
+            request.extensions_mut().insert(source);
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }

@@ -5,9 +5,11 @@
 //! asks an actor anything without a patience.
 
 pub mod api;
+mod bodies;
 mod body;
 mod door;
 pub mod files;
+mod gate;
 mod help;
 pub mod logging;
 pub mod metrics;

@@ -24,8 +24,8 @@ use base64::engine::general_purpose::STANDARD;
 use runtime::{Instant, Node, Role};
 use transport::tls::Principal;
 
+use crate::gate::Place;
 use crate::pages::TOGGLE;
-use crate::server::Gate;
 
 /// Pages that anybody may see: whoever asks them asks whether somebody is there.
 const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];
@@ -192,7 +192,7 @@ impl Guard {
 
 async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Next) -> Response {
     // Whoever goes on beyond this needs it no more.
-    let gate = request.extensions_mut().remove::<Gate>();
+    let place = request.extensions_mut().remove::<Place>();
     let path = bare(request.uri().path());
     let door = Door::of(request.method(), path);
     let verified = request.extensions().get::<Verified>();
@@ -201,7 +201,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
         let nobody = Subject::default();
         let whose = proved.as_ref().unwrap_or(&nobody);
-        if let Err(response) = inner.turn(whose, gate.as_ref()).await {
+        if let Err(response) = inner.turn(whose, place.as_ref()).await {
             return *response;
         }
     }
@@ -273,7 +273,7 @@ impl Inner {
     }
 
     /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
-    async fn turn(&self, subject: &Subject, gate: Option<&Gate>) -> Result<(), Box<Response>> {
+    async fn turn(&self, subject: &Subject, place: Option<&Place>) -> Result<(), Box<Response>> {
         let principal = subject.principal.as_deref();
         let clock = self.node.clock();
         let now = clock.now() - Instant::default();
@@ -285,7 +285,7 @@ impl Inner {
         match turn {
             Turn::Now(_) => {}
             Turn::After(wait) => {
-                let _aside = gate.map(Gate::aside);
+                let _aside = place.map(Place::aside);
                 clock.sleep(wait).await;
             }
             Turn::Over(wait) => {

@@ -17,8 +17,6 @@ use v1::media::{self, Refused};
 use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
-use crate::body::{Late, is_late};
-
 /// The most bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;
 /// A larger one is read beside the thread that serves all pages and streams.
@@ -125,11 +123,8 @@ async fn body_of(body: Body) -> Result<bytes::Bytes, Refusal> {
     bytes.map_err(|error| unreadable(&error))
 }
 
-/// Why a body could not be read.
+/// Why a body could not be read. Of one that was cut the gate says why.
 fn unreadable(error: &axum::Error) -> Refusal {
-    if is_late(error) {
-        return Refusal::new(StatusCode::REQUEST_TIMEOUT, Late);
-    }
     let is_long = std::error::Error::source(error)
         .is_some_and(|source| source.to_string().contains("length limit"));
     match is_long {
@@ -371,18 +366,6 @@ mod tests {
             assert_eq!(read(stream).await.unwrap_err().status.as_u16(), 415);
             let refused = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no").into_response();
             assert_eq!(refused.headers()[ALLOW], "POST");
-        });
-    }
-
-    /// A body without end costs a while and no more.
-    #[test]
-    fn a_body_that_does_not_end_is_given_up() {
-        stage(async {
-            let never = futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>();
-            let late = std::future::ready(());
-            let body = crate::body::ending(Body::from_stream(never), late);
-            let request = request("POST", Some("application/json"), body);
-            assert_eq!(read(request).await.unwrap_err().status.as_u16(), 408);
         });
     }
 }

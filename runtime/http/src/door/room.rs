@@ -37,6 +37,8 @@ struct Inside {
 pub(super) struct Open {
     number: u64,
     room: Room,
+    /// Where it comes from.
+    pub source: Source,
     /// Its watch.
     pub watching: Watching,
 }
@@ -75,6 +77,7 @@ impl Room {
         Some(Open {
             number,
             room: self.clone(),
+            source,
             watching,
         })
     }

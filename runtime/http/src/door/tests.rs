@@ -61,7 +61,7 @@ fn connect_from(
     let (door, open) = (door.clone(), inside.enter(source(host))?);
     let served = spawn_local(async move {
         let never = std::future::pending();
-        door.serve(far, None, &open.watching, never).await;
+        door.serve(far, None, &open, never).await;
     });
     Some((near, served))
 }
@@ -152,7 +152,7 @@ fn a_connection_over_which_much_has_come_keeps_room_for_little() {
             connection,
             room: room.clone(),
         };
-        spawn_local(async move { door.serve(noted, None, &open.watching, pending()).await });
+        spawn_local(async move { door.serve(noted, None, &open, pending()).await });
         let length = 1 << 20;
         let head = format!("POST /small HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
         for _ in 0..3 {
@@ -506,5 +506,47 @@ fn a_door_that_closes_finishes_what_is_under_way_and_takes_nobody_in() {
         read_small(&mut busy).await;
         opened.await.unwrap().unwrap();
         assert!(TcpStream::connect(address).await.is_err());
+    });
+}
+
+/// As slow or hostile clients leave them, each on a connection of its own.
+#[test]
+fn six_hundred_bodies_without_end_keep_nobody_out() {
+    rehearse(|node| async move {
+        let options = crate::HttpOptions::default();
+        let small = |_: Bytes| async { "small" };
+        let routes = Router::new().route("/small", get(|| async { "small" }).post(small));
+        let door = Door {
+            routes: crate::server::bounded(&node, routes, &options),
+            connections_max: options.connections_max,
+            ..door(&node)
+        };
+        let inside = room_of(&door);
+        let head = b"POST /small HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx";
+        let begun = node.clock().now();
+        let mut all = Vec::new();
+        for _ in 0..600 {
+            let (mut connection, served) = connect_in(&door, &inside, 1000);
+            connection.write_all(head).await.unwrap();
+            all.push((connection, served));
+        }
+        node.clock().sleep(Duration::from_secs(1)).await;
+        let (mut other, _served) = connect_in(&door, &inside, 1000);
+        for asked in [ASK, &[head, &b"y"[..]].concat()] {
+            other.write_all(asked).await.unwrap();
+            read_small(&mut other).await;
+        }
+        assert_eq!((node.clock().now() - begun).as_secs(), 1);
+        for (mut connection, served) in all {
+            let mut text = String::new();
+            connection.read_to_string(&mut text).await.unwrap();
+            let end = "the body is not whole after 30 s\n";
+            assert!(
+                text.starts_with("HTTP/1.1 408") && text.ends_with(end),
+                "{text}"
+            );
+            served.await.unwrap();
+        }
+        assert_eq!((node.clock().now() - begun).as_secs(), 30);
     });
 }

@@ -1,0 +1,153 @@
+//! The calls of `POST /api/v1` to an agent: each is served or refused by its name, and no bytes change anything.
+
+use v1::message::Enum;
+use v1::schema::agent::CallType;
+
+use super::*;
+
+/// SPEC 2.7: whoever adds a call to the schema says here whether it is served; one that is not is refused by its name.
+#[test]
+fn no_call_of_an_agent_is_forgotten() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let (mut served, mut refused) = (0, 0);
+        for (_, _, name) in CallType::VALUES.iter().skip(1) {
+            let body = json!({ "type": name }).to_string();
+            let (status, text) = said(&routes, request("POST", "/api/v1", JSON, body)).await;
+            let right = match status {
+                200 => text.contains(name),
+                501 => text.contains(name),
+                400 => text.contains("expected"),
+                _ => false,
+            };
+            assert!(right, "{name}: {status} {text}");
+            served += usize::from(status != 501);
+            refused += usize::from(status == 501);
+        }
+        assert_eq!((served, refused), (16, 16));
+    });
+}
+
+/// SPEC 2.7: tools ask for streams, and one of them sends one: they hear which call it is that nobody serves, not what their headers lack.
+#[test]
+fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let record = |text: &str| format!("{}\n{text}", text.len());
+        let attach = |what: &str| json!({ "type": format!("ATTACH_CONTAINER_{what}") }).to_string();
+        let input = format!("{}{}", record(&attach("INPUT")), record("never read"));
+        for (content, body, expected) in [
+            (
+                JSON,
+                attach("OUTPUT"),
+                (501, "ATTACH_CONTAINER_OUTPUT is not served"),
+            ),
+            (
+                "application/recordio",
+                input,
+                (501, "ATTACH_CONTAINER_INPUT is not served"),
+            ),
+            (
+                "application/recordio",
+                "12".to_owned(),
+                (400, "cut after `12`"),
+            ),
+            (
+                "application/recordio",
+                "9\n{}".to_owned(),
+                (400, "cut after 2 bytes"),
+            ),
+            (
+                "application/recordio",
+                String::new(),
+                (400, "has no record"),
+            ),
+            (
+                "application/recordio",
+                format!("{}\n", 1_u64 << 63),
+                (400, "length"),
+            ),
+            ("application/recordio", record("{"), (400, "expected")),
+        ] {
+            let mut request = request("POST", "/api/v1", content, body);
+            for (name, value) in [
+                ("Accept", "application/recordio"),
+                ("Message-Accept", JSON),
+                ("Message-Content-Type", JSON),
+            ] {
+                if name != "Message-Content-Type" || content != JSON {
+                    request.headers_mut().insert(name, value.parse().unwrap());
+                }
+            }
+            let (status, text) = said(&routes, request).await;
+            assert!(
+                status == expected.0 && text.contains(expected.1),
+                "{status} {text}"
+            );
+        }
+    });
+}
+
+/// SPEC 2.1, 2.5, 2.7.
+#[test]
+fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {
+    world(Cast::default(), |world| async move {
+        let (routes, _, _executor) = running(&world).await;
+        let state = async || said(&routes, request("GET", "/state", JSON, "")).await;
+        let before = state().await;
+        let read = [r#"{"type":"READ_FILE","read_file":{"path":["#, "]}}"];
+        let update = [
+            r#"{"executor_id":{"value":"e"},"framework_id":{"value":"f"},"type":"SUBSCRIBE","subscribe":{"unacknowledged_tasks":["#,
+            "]}}",
+        ];
+        let mut wrong = Vec::new();
+        for (path, list) in [
+            ("/api/v1", read),
+            ("/slave(1)/api/v1", read),
+            ("/api/v1/executor", update),
+            ("/slave(1)/api/v1/executor", update),
+        ] {
+            wrong.extend(takes(&routes, "POST", path, hostile_calls(list)).await);
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        for (path, body, words) in [
+            ("/api/v1", json!({ "type": "BREW" }), "type is"),
+            ("/api/v1", json!({ "type": 7 }), "type"),
+            (
+                "/api/v1",
+                json!({ "type": "READ_FILE" }),
+                "read_file is `absent`",
+            ),
+            (
+                "/api/v1",
+                json!({ "type": "READ_FILE", "read_file": { "path": "a", "offset": -1 } }),
+                "read_file.offset",
+            ),
+            (
+                "/api/v1/executor",
+                json!({}),
+                "executor_id is `absent or not known`",
+            ),
+            ("/api/v1/executor", of_executor("BREW"), "type is"),
+            (
+                "/api/v1/executor",
+                of_executor("UPDATE"),
+                "update is `absent`",
+            ),
+            // Of another framework, or of none.
+            ("/api/v1/executor", of_executor("HEARTBEAT"), "framework"),
+        ] {
+            let asked = request("POST", path, JSON, body.to_string());
+            let (status, text) = said(&routes, asked).await;
+            assert!(
+                status == 400 && text.contains(words),
+                "{path} {body}: {status} {text}"
+            );
+        }
+        assert_eq!(state().await, before);
+    });
+}
+
+fn of_executor(kind: &str) -> Value {
+    json!({ "executor_id": { "value": "e" }, "framework_id": { "value": "f" }, "type": kind })
+}

@@ -1,0 +1,219 @@
+//! Who is served while others fill the gate or never come to an end.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use authority::{RateLimits, Throttle};
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any, post};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use runtime::rehearsal::rehearse;
+
+use super::*;
+use crate::realm::Guard;
+use crate::rehearsal::{answer, said};
+
+/// A gate with these bounds and pages behind it that say how many bytes they have read.
+fn gated(node: &Node, options: &HttpOptions) -> (Gate, Router) {
+    let length = |body: Bytes| async move { body.len().to_string() };
+    let gate = Gate::new(node, options);
+    let routes = Router::new()
+        .route("/api/v1/scheduler", post(length))
+        .route("/api/v1/executor", post(length))
+        .route("/state", any(|| async { "here" }))
+        .layer(from_fn_with_state(gate.clone(), admit));
+    (gate, routes)
+}
+
+/// Something said to this path from this host.
+fn request(host: u8, path: &str, body: impl Into<Body>) -> Request {
+    let mut request = Request::post(path).body(body.into()).unwrap();
+    let source = Source::from(IpAddr::from([10, 0, 0, host]));
+    request.extensions_mut().insert(source);
+    request
+}
+
+/// These pieces, and then nothing for ever.
+fn endless(pieces: usize, of: usize) -> Body {
+    let piece = Bytes::from(vec![b'x'; of]);
+    let pieces = stream::repeat_with(move || Ok::<_, std::io::Error>(piece.clone())).take(pieces);
+    Body::from_stream(pieces.chain(stream::pending()))
+}
+
+fn under_way(gate: &Gate) -> usize {
+    gate.places.under_way.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_full_gate_keeps_out_neither_executors_nor_who_asks_for_health_and_a_line_fills_no_gate() {
+    rehearse(|node| async move {
+        let limits = r#"{"aggregate_default_qps":1}"#;
+        let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
+        let here = || any(|| async { "here" });
+        let routes = Router::new()
+            .route("/health", here())
+            .route("/api/v1/executor", here())
+            .route("/state", here());
+        let guard = Guard::new("agent", &node).throttling(throttle);
+        let options = HttpOptions {
+            requests_max: 1,
+            ..HttpOptions::default()
+        };
+        let gate = Gate::new(&node, &options);
+        let routes = guard.before(routes);
+        let routes = routes.layer(from_fn_with_state(gate.clone(), admit));
+        let ask = async |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty());
+            answer(&routes, request.unwrap()).await.status().as_u16()
+        };
+        let held = Place::new(Some(gate.places.clone()));
+        held.enter().unwrap();
+        assert_eq!(ask("/state").await, 503);
+        assert_eq!(ask("/health").await, 200);
+        assert_eq!(ask("/api/v1/executor").await, 200);
+        drop(held);
+        assert_eq!(ask("/state").await, 200);
+        {
+            let mut waits = std::pin::pin!(ask("/state"));
+            assert!(waits.as_mut().now_or_never().is_none());
+            assert_eq!(under_way(&gate), 0, "it stands in the line");
+            node.clock().sleep(Duration::from_secs(2)).await;
+            assert_eq!(waits.await, 200);
+            let mut leaves = std::pin::pin!(ask("/state"));
+            let _ = leaves.as_mut().now_or_never();
+        }
+        assert_eq!(under_way(&gate), 0);
+    });
+}
+
+#[test]
+fn bodies_without_end_keep_nobody_out_and_leave_nothing_behind() {
+    rehearse(|node| async move {
+        let (gate, routes) = gated(&node, &HttpOptions::default());
+        let begin = |path| {
+            let asked = said(&routes, request(1, path, endless(1, 1)));
+            let mut asked = Box::pin(asked);
+            assert!(asked.as_mut().now_or_never().is_none());
+            asked
+        };
+        let begun = node.clock().now();
+        let mut all: Vec<_> = (0..600).map(|_| begin("/api/v1/scheduler")).collect();
+        assert_eq!(under_way(&gate), 0, "nothing is done for them");
+        assert!(gate.bodies.bytes() > 600);
+        let executor = begin("/api/v1/executor");
+        let call = said(&routes, request(1, "/api/v1/scheduler", "a call")).await;
+        assert_eq!(call, (200, "6".to_owned()));
+        let page = said(&routes, request(2, "/state", "")).await;
+        assert_eq!(page, (200, "here".to_owned()));
+        assert_eq!(node.clock().now(), begun);
+        // Half of them go, and half are given up.
+        all.truncate(300);
+        assert!(gate.bodies.bytes() < 300 * 100);
+        for asked in all {
+            let late = (408, "the body is not whole after 30 s\n".to_owned());
+            assert_eq!(asked.await, late);
+        }
+        assert_eq!((node.clock().now() - begun).as_secs(), 30);
+        drop(executor);
+        let of = (gate.bodies.bytes(), gate.of_executors.bytes());
+        assert_eq!((of, under_way(&gate)), ((0, 0), 0));
+    });
+}
+
+#[test]
+fn a_body_that_is_whole_is_served_if_there_is_a_place_and_not_beyond_that() {
+    rehearse(|node| async move {
+        let options = HttpOptions {
+            requests_max: 1,
+            ..HttpOptions::default()
+        };
+        let (gate, routes) = gated(&node, &options);
+        let slowly = || {
+            let clock = node.clock().clone();
+            let end = async move { clock.sleep(Duration::from_secs(1)).await };
+            let end = end.into_stream().map(|()| Ok::<_, std::io::Error>("end"));
+            request(1, "/api/v1/scheduler", Body::from_stream(end))
+        };
+        assert_eq!(said(&routes, slowly()).await, (200, "3".to_owned()));
+        let mut asked = Box::pin(said(&routes, slowly()));
+        assert!(asked.as_mut().now_or_never().is_none());
+        let other = Place::new(Some(gate.places.clone()));
+        other.enter().unwrap();
+        let (status, problem) = asked.await;
+        assert_eq!(status, 503);
+        assert!(problem.starts_with("1 requests are under way"), "{problem}");
+        drop(other);
+        assert_eq!((gate.bodies.bytes(), under_way(&gate)), (0, 0));
+    });
+}
+
+#[test]
+fn no_address_fills_the_room_for_bodies_and_none_but_executors_fills_theirs() {
+    rehearse(|node| async move {
+        let options = HttpOptions {
+            bodies_max: 4 << 20,
+            executor_bodies_max: 1 << 20,
+            ..HttpOptions::default()
+        };
+        let (gate, routes) = gated(&node, &options);
+        for (path, most, whose) in [
+            ("/api/v1/scheduler", 4 << 20, "bodies of requests"),
+            ("/api/v1/executor", 1 << 20, "bodies of executors' calls"),
+        ] {
+            let mut all = Vec::new();
+            let problem = loop {
+                let mut asked = Box::pin(said(&routes, request(1, path, endless(10, 10 << 10))));
+                match asked.as_mut().now_or_never() {
+                    None => all.push(asked),
+                    Some((status, problem)) => {
+                        assert_eq!(status, 503);
+                        break problem;
+                    }
+                }
+            };
+            assert!(problem.contains(whose), "{problem}");
+            assert!(
+                problem.contains(&format!("of {most} are free")),
+                "{problem}"
+            );
+            let held = match path {
+                "/api/v1/executor" => &gate.of_executors,
+                _ => &gate.bodies,
+            };
+            let bytes = held.bytes();
+            assert!((most / 3..=most / 2).contains(&bytes), "{bytes}");
+            // Another address has room, and so have pages of this one.
+            let other = said(&routes, request(2, path, vec![b'x'; 100_000])).await;
+            assert_eq!(other, (200, "100000".to_owned()));
+            let page = said(&routes, request(1, "/state", "")).await;
+            assert_eq!(page, (200, "here".to_owned()));
+            drop(all);
+            assert_eq!(held.bytes(), 0);
+        }
+    });
+}
+
+/// Each piece that is held as it came would keep a buffer of the connection.
+#[test]
+fn a_body_that_comes_byte_by_byte_has_no_more_held_than_is_counted() {
+    rehearse(|node| async move {
+        let gate = Gate::new(&node, &HttpOptions::default());
+        let arrival = gate.arrives(&request(1, "/api/v1", "")).unwrap();
+        let buffer = Bytes::from(vec![b'x'; 16 << 10]);
+        let pieces = [buffer.slice(..1), buffer.clone()].map(Ok::<_, std::io::Error>);
+        let never = std::future::pending();
+        let body = Body::from_stream(stream::iter(pieces));
+        let mut body = arriving(body, Arc::new(arrival), never).into_data_stream();
+        let (one, all) = (body.next().await.unwrap(), body.next().await.unwrap());
+        let kept = buffer.as_ptr_range();
+        assert!(!kept.contains(&one.unwrap().as_ptr()));
+        assert!(
+            kept.contains(&all.unwrap().as_ptr()),
+            "what is large is not copied"
+        );
+        assert!(gate.bodies.bytes() > (16 << 10) + 100);
+    });
+}
