@@ -1,7 +1,7 @@
 //! Office: a master acts on this node exactly while this node's member leads the group.
 //!
 //! Hears from its member who leads, from the runtime that a master has ended, and from drivers, agents and verbs that want to know who leads.
-//! Remembers the master it has appointed, if one acts, and who waits for an answer ([`waiting`]).
+//! Remembers the master it has appointed, if one acts, and who waits for an answer (`waiting`).
 //! There are never two at a time: the next one is appointed when the last has ended. Other masters' nodes have no actor `master`, so
 //! whoever seeks it there asks the office instead (`protocol::seek`). It decides nothing of what a master does, and
 //! never asks another node.

@@ -5,7 +5,7 @@
 //! asked who leads. Whoever is said to lead is asked for its master and for nothing else: nobody that was not given sends anybody on, so no
 //! two that believe in each other keep anybody between them. Who sent us there is asked for the next leader when there is none for a while.
 //!
-//! What is said is only an address and a term, which [`Word`] judges: the transport lets nobody answer there who has no certificate of a
+//! What is said is only an address and a term, which `Word` judges: the transport lets nobody answer there who has no certificate of a
 //! master, and terms are believed when a master that acts says them (`fence`). Nothing outlives one search: the list stays as it was given.
 
 use std::pin::pin;

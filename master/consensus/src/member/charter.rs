@@ -1,7 +1,7 @@
 //! The charter: a state machine, and what the group that replicates it has agreed upon among its members, in one log and one snapshot.
 //!
 //! Who sits where ([`Roster`]), and in which form operations are written: the newest that all members read. While a group is upgraded its members are of two
-//! versions; the leader goes over to a newer form once every member has said that it reads it ([`agreed_form`]), never before, and nobody goes back. Pure.
+//! versions; the leader goes over to a newer form once every member has said that it reads it (`agreed_form`), never before, and nobody goes back. Pure.
 
 use std::collections::BTreeMap;
 

@@ -270,6 +270,8 @@ pub(super) struct Subscription {
     pub since: Duration,
     /// When the master began it: before that, if it was told to lead before it had heard that it stands by.
     pub begun: Duration,
+    /// Whether that master had welcomed another scheduler of the framework before, or none: what it told this one came after it began this.
+    pub is_first: bool,
 }
 
 /// The frameworks.
@@ -380,7 +382,9 @@ impl Frameworks {
         [begun, since]: [Duration; 2],
     ) -> FrameworkId {
         let id = subscribed.framework_id.clone();
+        let before = self.newest.get(&id).map(|before| &before.scheduler);
         let subscription = Subscription {
+            is_first: before != Some(&question.scheduler),
             node: spoken.to.to_owned(),
             master: spoken.from.to_owned(),
             scheduler: question.scheduler,

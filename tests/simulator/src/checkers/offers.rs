@@ -21,6 +21,7 @@ use std::time::Duration;
 use protocol::message::scheduler::{AcceptOffers, DeclineOffers, OfferRescinded, OffersMade};
 use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, OfferId, Operation, TaskId};
+use runtime::Pid;
 
 use super::broken;
 use super::census::Frameworks;
@@ -34,6 +35,8 @@ const NAME: &str = "offers";
 
 struct Open {
     framework: FrameworkId,
+    /// To this scheduler.
+    to: Option<Pid>,
     made: Duration,
     heard: bool,
 }
@@ -71,11 +74,12 @@ pub struct Offers {
 }
 
 impl Offers {
-    fn made(&mut self, message: &OffersMade, at: Duration) -> Result<(), String> {
+    fn made(&mut self, message: &OffersMade, to: Option<&Pid>, at: Duration) -> Result<(), String> {
         for offer in &message.offers {
             self.judgements += 1;
             let open = Open {
                 framework: offer.framework_id.clone(),
+                to: to.cloned(),
                 made: at,
                 heard: false,
             };
@@ -173,7 +177,7 @@ impl Offers {
 
     fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
         if let Some(made) = spoken.is::<OffersMade>() {
-            self.made(made, at)
+            self.made(made, spoken.actor, at)
         } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
             self.rescinded(rescinded, at)
         } else if let Some(run) = spoken.is::<RunTasks>() {
@@ -207,9 +211,15 @@ impl Checker for Offers {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         if let Some(framework) = self.frameworks.see(event) {
-            // What was made at this moment follows the subscription: its answer leaves a little later.
-            let begun = self.frameworks.get(&framework).map(|newest| newest.begun);
-            let is_older = |open: &Open| begun.is_none_or(|begun| open.made < begun);
+            // What was made at this moment, or to a scheduler that is welcomed for the first time, follows the subscription: its answer leaves a
+            // little later.
+            let newest = self.frameworks.get(&framework);
+            let is_older = |open: &Open| {
+                newest.is_none_or(|newest| {
+                    let is_its = newest.is_first && open.to.as_ref() == Some(&newest.scheduler);
+                    open.made < newest.begun && !is_its
+                })
+            };
             let over = |open: &Open| open.framework == framework && is_older(open);
             let over = self.open.iter().filter(|(_, open)| over(open));
             let over: Vec<OfferId> = over.map(|(id, _)| id.clone()).collect();
@@ -265,9 +275,11 @@ impl Checker for Offers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, seconds, task};
+    use super::super::stage::{Stage, framework, master, pid, seconds, task};
     use super::*;
     use protocol::FrameworkInfo;
+    use protocol::message::scheduler::{Subscribe, Subscribed};
+    use runtime::NodeId;
 
     fn stage() -> Stage<Offers> {
         let mut stage = Stage::new(Offers::default(), "cpus:4");
@@ -343,6 +355,36 @@ mod tests {
             }
             stage.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
             match is_told {
+                true => stage.is_clean(),
+                false => stage.is_broken("offer o2, which was not open"),
+            }
+        }
+    }
+
+    /// Seed 22712 of a group's: offers left before the answer to a framework's next process, which an earlier one's held up.
+    #[test]
+    fn what_is_offered_to_a_scheduler_before_it_is_welcomed_is_open_and_what_was_offered_to_the_one_before_is_not()
+     {
+        let tasks = [task("t", "cpus:1")];
+        for is_its_own in [true, false] {
+            let mut stage = stage();
+            let next = Pid::new("scheduler", NodeId::new("framework-1", 7), 0);
+            let ask = Subscribe {
+                framework: FrameworkInfo::new("user", "f"),
+                scheduler: next.clone(),
+                wants: Default::default(),
+            };
+            let before = pid("framework-1");
+            let to = if is_its_own { &next } else { &before };
+            stage.told("framework-1", "master", &ask);
+            stage.offers_to(to, "o2", "cpus:1").wait(seconds(2));
+            let welcome = Ok(Subscribed {
+                framework_id: framework(),
+                master: master(),
+            });
+            stage.replied::<Subscribe>("master", "framework-1", &welcome);
+            stage.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
+            match is_its_own {
                 true => stage.is_clean(),
                 false => stage.is_broken("offer o2, which was not open"),
             }

@@ -379,6 +379,22 @@ impl<C: Checker> Stage<C> {
         self.offers("framework-1", &[offer(id, "f", &resources(what))])
     }
 
+    /// The master offers this to the scheduler of this framework, of which several lives may have been.
+    pub fn offers_to(&mut self, scheduler: &Pid, id: &str, what: &str) -> &mut Self {
+        let offers = vec![offer(id, "f", &resources(what))];
+        let offers = OffersMade { offers };
+        let node = scheduler.node().name().to_owned();
+        for is_heard in [false, true] {
+            let mut spoken = spoken("master", &node, OffersMade::NAME, false, &offers);
+            spoken.actor = Some(scheduler);
+            self.fact(match is_heard {
+                false => What::Said(spoken),
+                true => What::Heard(spoken),
+            });
+        }
+        self
+    }
+
     /// The master says something to the scheduler that lived on that node in that epoch.
     pub fn speaks_to(&mut self, node: &str, epoch: u64) -> &mut Self {
         let actor = Pid::new("someone", NodeId::new(node, epoch), 0);
