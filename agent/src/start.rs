@@ -24,7 +24,7 @@ use runtime::prelude::*;
 use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, GoAway, Leave, WhenEnded};
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
-use crate::container::callers::{NotHeard, Speak, SubscribeStream};
+use crate::container::callers::{NotHeard, Prove, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
 use crate::launcher::Launcher;
 use crate::ledger::book::{self, Book};
@@ -384,6 +384,11 @@ impl Started {
         subscribe: SubscribeStream,
     ) -> Result<Result<(), NotHeard>, AskError> {
         self.containerizer.ask(subscribe, PATIENCE).await
+    }
+
+    /// Whether what an executor proves itself by is right, or none is needed.
+    pub async fn prove(&self, prove: Prove) -> Result<Result<(), NotHeard>, AskError> {
+        self.containerizer.ask(prove, PATIENCE).await
     }
 
     /// An executor that speaks HTTP says something.

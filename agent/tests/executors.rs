@@ -9,9 +9,14 @@
 mod common;
 mod stage;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use futures_util::stream::poll_fn;
 use http::api::Streams;
 use http::rehearsal::{answer, hostile_calls, said};
 use protocol::message::task::RunTasks;
@@ -298,4 +303,35 @@ fn an_executor_that_is_nobody_or_asks_otherwise_is_told_what_is_expected() {
         let (status, text) = said(&routes, post(&token, &[], heartbeat)).await;
         assert_eq!((status, &*text), (202, ""));
     });
+}
+
+/// A body costs memory and time, and nobody who is not known shall ask for them.
+#[test]
+fn a_token_is_looked_at_before_any_of_the_body_is_read() {
+    for authenticates in [true, false] {
+        let cast = Cast {
+            authenticates,
+            ..Cast::default()
+        };
+        world(cast, |world| async move {
+            let (routes, token) = running(&world).await;
+            let (container, _) = token.rsplit_once('.').unwrap();
+            let guess = format!("{container}.guess");
+            for (token, is_refused) in [("", authenticates), (&guess, true), (&token, false)] {
+                let read = Arc::new(AtomicBool::new(false));
+                let noted = read.clone();
+                let body = poll_fn(move |_| {
+                    noted.store(true, Ordering::Relaxed);
+                    Poll::Ready(None::<std::io::Result<&str>>)
+                });
+                let asked = post(token, &[], Body::from_stream(body));
+                let response = answer(&routes, asked).await;
+                let expected = if is_refused { 401 } else { 400 };
+                assert_eq!(response.status().as_u16(), expected, "{token}");
+                assert_eq!(read.load(Ordering::Relaxed), !is_refused, "{token}");
+                let challenge = response.headers().get("WWW-Authenticate");
+                assert_eq!(challenge.is_some(), is_refused, "{token}");
+            }
+        });
+    }
 }

@@ -101,6 +101,14 @@ pub enum NotHeard {
     },
 }
 
+/// Is this the token of an executor that runs here, or is none needed? Asked before any more of a call is read than its head.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "Result<(), NotHeard>")]
+pub struct Prove {
+    /// The proof, if there is one.
+    pub proof: Option<Proof>,
+}
+
 /// An executor subscribes, and hears with this stream from now on.
 #[derive(Message, Debug)]
 #[rtype(result = "Result<(), NotHeard>")]
@@ -169,11 +177,7 @@ fn recognise(table: &Table, caller: &Caller, required: bool) -> Result<Container
 /// Which container whoever calls names. With a token it must be the right one, whether one is `required` or not.
 fn named(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, NotHeard> {
     let (framework_id, executor_id) = (&caller.framework_id, &caller.executor_id);
-    let Some(proof) = &caller.proof else {
-        if required {
-            let problem = "the call bears no token";
-            return Err(NotHeard::Unproved { problem });
-        }
+    let Some((id, framework, container)) = proved(table, caller.proof.as_ref(), required)? else {
         let current = table.current(framework_id, executor_id);
         let id = current.ok_or_else(|| NotHeard::Unknown {
             framework_id: framework_id.clone(),
@@ -187,19 +191,33 @@ fn named(table: &Table, caller: &Caller, required: bool) -> Result<ContainerId, 
         }
         return Ok(id);
     };
-    let found = table.entry(&proof.container_id);
-    let found = found.filter(|(_, container)| container.is_proved_by(&proof.secret));
-    let Some((framework, container)) = found else {
-        let problem = "the token is of no executor that runs here";
-        return Err(NotHeard::Unproved { problem });
-    };
     if framework != framework_id || container.executor.executor_id != *executor_id {
         return Err(NotHeard::Another {
             framework_id: framework_id.clone(),
             executor_id: executor_id.clone(),
         });
     }
-    Ok(proof.container_id.clone())
+    Ok(id.clone())
+}
+
+/// The container that a token is of, and whose framework it is. Nothing if there is no token and none is `required`.
+fn proved<'a>(
+    table: &'a Table,
+    proof: Option<&'a Proof>,
+    required: bool,
+) -> Result<Option<(&'a ContainerId, &'a FrameworkId, &'a Container)>, NotHeard> {
+    let Some(proof) = proof else {
+        let problem = "the call bears no token";
+        return match required {
+            true => Err(NotHeard::Unproved { problem }),
+            false => Ok(None),
+        };
+    };
+    let found = table.entry(&proof.container_id);
+    let found = found.filter(|(_, container)| container.is_proved_by(&proof.secret));
+    let problem = "the token is of no executor that runs here";
+    let (framework, container) = found.ok_or(NotHeard::Unproved { problem })?;
+    Ok(Some((&proof.container_id, framework, container)))
 }
 
 impl Containerizer {
@@ -245,6 +263,14 @@ impl Containerizer {
             ctx.unlink(stream);
             ctx.node().stop(stream);
         }
+    }
+}
+
+impl Handler<Prove> for Containerizer {
+    type Result = Result<(), NotHeard>;
+    fn handle(&mut self, Prove { proof }: Prove, _: &mut Context<Self>) -> Self::Result {
+        let required = self.config.settings.authenticate_http_executors;
+        proved(&self.containers, proof.as_ref(), required).map(drop)
     }
 }
 

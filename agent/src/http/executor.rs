@@ -1,7 +1,7 @@
 //! `POST /api/v1/executor`: executors written for Mesos speak with the agent (SPEC 2.5).
 //!
-//! Reads calls and hands them to the containerizer, which decides. A subscription is answered with a stream of events, everything else with
-//! 202. Remembers nothing.
+//! Reads calls and hands them to the containerizer, which decides, about the token before more than the head is read. A subscription is
+//! answered with a stream of events, everything else with 202. Remembers nothing.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use v1::schema::executor::Call;
 
 use super::{Pages, unavailable};
 use crate::container::callers::{
-    Caller, NotHeard, Proof, Speak, SubscribeStream, Words, check_update,
+    Caller, NotHeard, Proof, Prove, Speak, SubscribeStream, Words, check_update,
 };
 use crate::container::stream::ExecutorStream;
 
@@ -46,6 +46,11 @@ pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Respon
 
 async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
     let proof = proof(request.headers())?;
+    let prove = Prove {
+        proof: proof.clone(),
+    };
+    let proved = pages.agent.prove(prove).await;
+    proved.map_err(unavailable)?.map_err(refused)?;
     let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
     bounded(&asked.call)?;
     let (asked, (framework_id, executor_id, said)) = asked.meaning(&pages.node, said).await?;

@@ -33,6 +33,8 @@ pub struct Cast {
     pub estimator: FakeModule,
     pub controller: FakeModule,
     pub severed: bool,
+    /// Whether executors that speak HTTP must prove who they are.
+    pub authenticates: bool,
     /// Nodes of masters that do not act.
     pub standbys: Vec<&'static str>,
     /// The master that the agent is given before these.
@@ -47,6 +49,7 @@ impl Default for Cast {
             estimator: FakeModule::silent(),
             controller: FakeModule::silent(),
             severed: false,
+            authenticates: false,
             standbys: Vec::new(),
             given: "master",
         }
@@ -70,6 +73,7 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
         let masters = masters.map(str::to_owned).collect();
         let mut settings = Settings::new(masters, work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
+        settings.authenticate_http_executors = cast.authenticates;
         let acls = settings.acls.clone();
         network.join(
             &node,

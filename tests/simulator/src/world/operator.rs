@@ -25,6 +25,8 @@ const ANNOUNCED: f64 = 0.2;
 /// An operator waits so long for an answer, and so long before it asks again.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// So long after a question that nobody answered, it will not be heard any more.
+const SURE_AFTER: Duration = Duration::from_secs(120);
 
 impl World {
     /// Has an operator change quotas and weights until that time, and then take the quotas back.
@@ -57,22 +59,27 @@ impl World {
         tokio::task::spawn_local(async move {
             let ground = &world.0.ground;
             let left = || until.saturating_sub(ground.now());
+            let mut is_sure = true;
             while !left().is_zero() {
                 if world.announce(&machine, left()).await {
                     ground.clock.sleep(left().mul_f64(ANNOUNCED)).await;
                     let machines = vec![machine.clone()];
                     let down = world.operate(StartMaintenance { machines }).await;
+                    is_sure &= matches!(down, Some(Ok(()) | Err(UpdateRefused::Invalid { .. })));
                     if matches!(down, Some(Ok(()))) {
                         ground.clock.sleep(left()).await;
                     }
                 }
                 ground.clock.sleep(ASK_AGAIN.min(left())).await;
             }
-            // For as long as it takes: an agent there is never taken in again. A question that nobody answered may have been heard.
+            // For as long as it takes: an agent there is never taken in again. A question that nobody answered may have been heard, and a machine that is
+            // not down may still be taken down by it.
             loop {
                 let machines = vec![machine.clone()];
+                let is_over = is_sure || ground.now() > until + SURE_AFTER;
                 match world.operate(StopMaintenance { machines }).await {
-                    Some(Ok(()) | Err(UpdateRefused::Invalid { .. })) => break,
+                    Some(Ok(())) => break,
+                    Some(Err(UpdateRefused::Invalid { .. })) if is_over => break,
                     _ => ground.clock.sleep(ASK_AGAIN).await,
                 }
             }
