@@ -411,6 +411,13 @@ mod tests {
         of_the_next(TaskState::Failed, Reason::ExecutorTerminated)
     }
 
+    /// The same in the words of a master, when an operator has the agent removed before its own have come.
+    fn removed() -> TaskStatus {
+        let mut end = of_the_next(TaskState::Failed, Reason::AgentRemovedByOperator);
+        end.source = Source::Master;
+        end
+    }
+
     /// The next process of the agent says how the task ended.
     fn of_the_next(state: TaskState, reason: Reason) -> TaskStatus {
         let mut end = status("t", state, Some(3));
@@ -423,12 +430,16 @@ mod tests {
     fn an_end_that_its_agent_could_not_keep_may_be_unknown_to_the_next_process_and_no_other() {
         let finished = status("t", TaskState::Finished, Some(2));
         let running = status("t", TaskState::Running, Some(1));
-        for (refuses, confirms, falls) in [
+        let cases = [
             (true, false, true),
             (false, false, true),
             (true, true, true),
             (true, false, false),
-        ] {
+        ];
+        // Seed 3 of one master with five frameworks: the second.
+        let told = [failed(), removed()];
+        let cases = told.iter().flat_map(|end| cases.map(|case| (end, case)));
+        for (end, (refuses, confirms, falls)) in cases {
             let mut stage = stage();
             if refuses {
                 disk_fails(&mut stage);
@@ -444,7 +455,7 @@ mod tests {
             if refuses && !confirms && falls {
                 stage.changed(&running);
             }
-            stage.changed(&failed());
+            stage.changed(end);
             match (refuses, confirms, falls) {
                 (true, false, true) => stage.is_clean(),
                 _ => stage.is_broken("TASK_FAILED"),

@@ -15,7 +15,7 @@ pub(super) fn is_an_answer(status: &TaskStatus) -> bool {
     status.source == Source::Master && status.reason == Some(Reason::Reconciliation)
 }
 
-/// Whether an agent says this of a task that an earlier process of it has left.
+/// Whether an agent says this of a task that an earlier process of it has left, or its master, which has it from the agent, when that is removed.
 pub(super) fn is_of_the_next(status: &TaskStatus) -> bool {
     use Reason::{
         AgentRestarted, ContainerPreempted, ExecutorReregistrationTimeout, ExecutorTerminated,
@@ -27,5 +27,7 @@ pub(super) fn is_of_the_next(status: &TaskStatus) -> bool {
         ExecutorTerminated,
     ];
     let reason = status.reason.filter(|reason| reasons.contains(reason));
+    let is_removed = status.reason == Some(Reason::AgentRemovedByOperator);
     status.source == Source::Agent && reason.is_some()
+        || status.source == Source::Master && is_removed
 }

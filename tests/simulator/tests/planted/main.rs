@@ -160,7 +160,8 @@ fn operations_that_the_first_leader_did_not_get_out_the_next_one_does_once() {
     let scenario = Scenario {
         masters: 3,
         duration: Duration::from_secs(420),
-        faults: Some(vec!["40secs+20secs crash leader".parse().unwrap()]),
+        // Late enough for operations before it.
+        faults: Some(vec!["300secs+20secs crash leader".parse().unwrap()]),
         ..calm()
     };
     let lost = Arc::new(Mutex::new((None, 0, 0)));
