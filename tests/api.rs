@@ -55,13 +55,17 @@ impl Endpoint {
 
     /// Sends a body of this type, whatever it is, and reads the whole answer.
     pub fn post(&self, content_type: &str, body: &[u8]) -> Answer {
-        let (mut reader, head) = self.begin(content_type, body).expect("an answer");
-        Answer::read(&mut reader, head).expect("a whole answer")
+        self.answer("POST", content_type, body)
+    }
+
+    /// Asks by GET, which no call is said by, and reads the whole answer.
+    pub fn get(&self) -> Answer {
+        self.answer("GET", self.form.media_type(), b"")
     }
 
     /// Says a call whose answer is a stream; an answer that is none is an error.
     pub fn stream<E: Message + Default>(&self, call: &dyn Message) -> Result<Events<E>, Answer> {
-        let begun = self.begin(self.form.media_type(), &self.form.write(call));
+        let begun = self.begin("POST", self.form.media_type(), &self.form.write(call));
         let (mut reader, head) = begun.expect("an answer");
         if status(&head) != 200 {
             return Err(Answer::read(&mut reader, head).expect("a whole answer"));
@@ -77,12 +81,23 @@ impl Endpoint {
         })
     }
 
-    fn begin(&self, content_type: &str, body: &[u8]) -> io::Result<(Connection, String)> {
+    fn answer(&self, method: &str, content_type: &str, body: &[u8]) -> Answer {
+        let begun = self.begin(method, content_type, body);
+        let (mut reader, head) = begun.expect("an answer");
+        Answer::read(&mut reader, head).expect("a whole answer")
+    }
+
+    fn begin(
+        &self,
+        method: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> io::Result<(Connection, String)> {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port))?;
         connection.set_read_timeout(Some(PATIENCE))?;
         let accept = self.form.media_type();
         let mut request = format!(
-            "POST {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n",
+            "{method} {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n",
             self.path,
             self.port,
             body.len()
