@@ -233,12 +233,13 @@ impl<M: Remote> Words for Door<M> {
         Some(TypeId::of::<M>())
     }
 
-    fn encode(&self) -> Option<fn(&dyn Any) -> Option<Vec<u8>>> {
+    fn encode(&self) -> Option<tap::Encode> {
         Some(tap::encode_any::<M>)
     }
 
     fn copy(&self, message: &dyn Any) -> Option<Box<dyn Any + Send>> {
-        let copy: M = codec::decode(&tap::encode_any::<M>(message)?).ok()?;
+        let message = message.downcast_ref::<M>()?;
+        let copy: M = codec::decode(&codec::encode(message).ok()?).ok()?;
         Some(Box::new(copy))
     }
 }

@@ -83,12 +83,21 @@ pub struct Passing<'a> {
     encode: Option<Encode>,
 }
 
-type Encode = fn(&dyn Any) -> Option<Vec<u8>>;
+/// Appends the bytes; `None` of what cannot be encoded.
+pub(crate) type Encode = fn(&dyn Any, &mut BytesMut) -> Option<()>;
 
 impl Passing<'_> {
     /// The bytes that the message has on a wire, made now; `None` of one that never crosses a wire.
     pub fn encoded(&self) -> Option<Vec<u8>> {
-        self.encode.and_then(|encode| encode(self.body))
+        let mut bytes = BytesMut::with_capacity(USUAL);
+        self.encode_into(&mut bytes).then(|| bytes.into())
+    }
+
+    /// Appends the bytes that the message has on a wire, for who looks at many and keeps the buffer. `false` of one that never
+    /// crosses a wire.
+    pub fn encode_into(&self, buffer: &mut BytesMut) -> bool {
+        let encoded = self.encode.and_then(|encode| encode(self.body, buffer));
+        encoded.is_some()
     }
 
     /// The message, if it is of this type.
@@ -114,10 +123,11 @@ impl std::fmt::Debug for Passing<'_> {
 /// Most messages are not longer than this, so that their bytes are not moved again and again while they become more.
 const USUAL: usize = 512;
 
-pub(crate) fn encode_any<M: Serialize + 'static>(body: &dyn Any) -> Option<Vec<u8>> {
-    let mut bytes = BytesMut::with_capacity(USUAL);
-    codec::encode_into(body.downcast_ref::<M>()?, &mut bytes).ok()?;
-    Some(bytes.into())
+pub(crate) fn encode_any<M: Serialize + 'static>(
+    body: &dyn Any,
+    buffer: &mut BytesMut,
+) -> Option<()> {
+    codec::encode_into(body.downcast_ref::<M>()?, buffer).ok()
 }
 
 /// What becomes of a message.

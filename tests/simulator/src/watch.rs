@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use consensus::member::PacketSent;
+use runtime::delivery::{NotTaken, Numbered, Taken};
 use runtime::tap::{Fate, Kind, Passing, Tap, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
@@ -38,6 +40,8 @@ struct Shared {
 
 struct State {
     hash: RunHash,
+    /// For the bytes of one message after the other.
+    buffer: BytesMut,
     tally: Tally,
     /// What is counted once: see [`Tally::note`].
     noted: BTreeSet<u64>,
@@ -119,6 +123,7 @@ impl Watch {
     pub fn new(clock: Clock, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug>) -> Self {
         let state = State {
             hash: RunHash::new(),
+            buffer: BytesMut::new(),
             tally: Tally::default(),
             noted: BTreeSet::new(),
             recent: VecDeque::with_capacity(RECENT_MAX),
@@ -277,8 +282,9 @@ impl Watch {
             }
             Meddling::Drop => return Fate::Drop,
         };
-        if !heard && let Some(bytes) = passing.encoded() {
-            state.hash.bytes(&bytes);
+        // What a courier has taken passes once more, inside of what it sends.
+        if !heard && passing.kind != Kind::Numbered {
+            state.take_bytes(passing);
         }
         let what = match heard {
             true => What::Heard(spoken),
@@ -367,6 +373,15 @@ impl Watch {
     }
 }
 
+/// There are many of these, they hide the rest, and no checker judges them: what a member writes and holds is told apart, and so is what
+/// a courier's envelope holds.
+fn is_wrapping(spoken: &Spoken<'_>) -> bool {
+    match spoken.reply {
+        true => spoken.is::<Result<Taken, NotTaken>>().is_some(),
+        false => spoken.is::<PacketSent>().is_some() || spoken.is::<Numbered>().is_some(),
+    }
+}
+
 impl Tap for Watch {
     fn fate(&self, passing: &Passing<'_>) -> Fate {
         self.passing(passing)
@@ -406,6 +421,13 @@ impl State {
         }
     }
 
+    fn take_bytes(&mut self, passing: &Passing<'_>) {
+        self.buffer.clear();
+        if passing.encode_into(&mut self.buffer) {
+            self.hash.bytes(&self.buffer);
+        }
+    }
+
     fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce() -> Seen) {
         if let What::MasterBegan { node } | What::MasterEnded { node } = event.what {
             self.acting.retain(|acting| acting != node);
@@ -429,10 +451,8 @@ impl State {
             fact => self.hash.text(&describe::fact(fact)),
         }
         self.tally.note(&event, &mut self.noted);
-        // There are many, they hide the rest, and no checker judges them: what a member writes and holds is told apart.
-        let is_packet = |spoken: &Spoken<'_>| spoken.is::<PacketSent>().is_some();
         if let What::Said(spoken) | What::Heard(spoken) = &event.what
-            && is_packet(spoken)
+            && is_wrapping(spoken)
         {
             return;
         }

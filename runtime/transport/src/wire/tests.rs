@@ -112,7 +112,7 @@ fn an_hour(seed: u64) -> (Vec<(Datagram, Fate)>, Vec<String>) {
 fn an_hour_of_a_rough_network_is_the_same_run_for_the_same_seed() {
     let (one, notes) = an_hour(7);
     let (again, notes_again) = an_hour(7);
-    assert!(one.len() > 1000, "{} datagrams", one.len());
+    assert!(one.len() > 500, "{} datagrams", one.len());
     assert!(notes.len() > 200, "{} pings", notes.len());
     for (number, (one, again)) in one.iter().zip(&again).enumerate() {
         assert_eq!(one, again, "datagram {number}");
