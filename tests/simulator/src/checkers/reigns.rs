@@ -15,7 +15,8 @@ use crate::event::{Event, What};
 /// The checker of each reign.
 pub struct Reigns<C> {
     name: &'static str,
-    of: BTreeMap<String, C>,
+    /// By the master's node. There are one or two, and every event asks for both of its ends.
+    of: Vec<(String, C)>,
     nodes: BTreeMap<String, Role>,
     faults_over: Option<Duration>,
     /// Judgements of reigns that are over.
@@ -26,7 +27,7 @@ impl<C: Checker + Default> Default for Reigns<C> {
     fn default() -> Self {
         Self {
             name: C::default().name(),
-            of: BTreeMap::new(),
+            of: Vec::new(),
             nodes: BTreeMap::new(),
             faults_over: None,
             judged: 0,
@@ -49,14 +50,23 @@ impl<C: Checker + Default> Reigns<C> {
             checker.see(&Event { at, what })?;
         }
         self.ended(node);
-        self.of.insert(node.to_owned(), checker);
+        self.of.push((node.to_owned(), checker));
         Ok(())
     }
 
     fn ended(&mut self, node: &str) {
-        if let Some(checker) = self.of.remove(node) {
-            self.judged += checker.judgements();
-        }
+        let judged = &mut self.judged;
+        self.of.retain(|(master, checker)| {
+            let stays = master != node;
+            if !stays {
+                *judged += checker.judgements();
+            }
+            stays
+        });
+    }
+
+    fn checkers(&mut self) -> impl Iterator<Item = &mut C> {
+        self.of.iter_mut().map(|(_, checker)| checker)
     }
 }
 
@@ -68,9 +78,11 @@ impl<C: Checker + Default> Checker for Reigns<C> {
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         match event.what {
             What::Said(spoken) | What::Heard(spoken) => {
-                for node in [spoken.from, spoken.to] {
-                    if let Some(checker) = self.of.get_mut(node) {
-                        checker.see(event)?;
+                for (master, checker) in &mut self.of {
+                    for node in [spoken.from, spoken.to] {
+                        if master == node {
+                            checker.see(event)?;
+                        }
                     }
                 }
                 return Ok(());
@@ -90,23 +102,20 @@ impl<C: Checker + Default> Checker for Reigns<C> {
             What::FaultsOver => self.faults_over = Some(event.at),
             _ => {}
         }
-        self.of
-            .values_mut()
-            .try_for_each(|checker| checker.see(event))
+        self.checkers().try_for_each(|checker| checker.see(event))
     }
 
     fn is_waiting(&mut self, at: Duration) -> bool {
-        self.of.values_mut().any(|checker| checker.is_waiting(at))
+        self.checkers().any(|checker| checker.is_waiting(at))
     }
 
     fn finish(&mut self, at: Duration) -> Result<(), Violation> {
-        self.of
-            .values_mut()
-            .try_for_each(|checker| checker.finish(at))
+        self.checkers().try_for_each(|checker| checker.finish(at))
     }
 
     fn judgements(&self) -> u64 {
-        let now: u64 = self.of.values().map(Checker::judgements).sum();
+        let judgements = |(_, checker): &(_, C)| checker.judgements();
+        let now: u64 = self.of.iter().map(judgements).sum();
         self.judged + now
     }
 }
