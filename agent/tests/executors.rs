@@ -157,16 +157,16 @@ fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() 
                 "labels.labels[0].key",
             ),
             (
-                status("check_status", json!({ "type": "TCP" })),
-                "update.status.check_status",
+                status("check_status", json!({ "http": 200 })),
+                "update.status.check_status.http",
             ),
-            (status("limitation", json!({})), "update.status.limitation"),
             (
-                status(
-                    "container_status",
-                    json!({ "container_id": { "value": "c", "parent": { "value": "p" } } }),
-                ),
-                "container_status.container_id.parent",
+                status("limitation", json!("mem")),
+                "update.status.limitation",
+            ),
+            (
+                status("container_status", json!({ "container_id": {} })),
+                "container_status.container_id.value",
             ),
             (call("MESSAGE", json!({})), "message is `absent`"),
             (call("MESSAGE", json!({ "message": {} })), "message.data"),
@@ -202,6 +202,49 @@ fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() 
         }
         world.settle().await;
         assert!(world.master.last("a").is_none());
+    });
+}
+
+/// SPEC 2.8, TaskStatus: what an executor says of its container, of checks and of limits goes on as it was said; the agent adds what was not said.
+#[test]
+fn what_an_executor_says_in_its_status_goes_on_as_it_was_said() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let events = answer(&routes, post(&token, &[], subscribe)).await.status();
+        assert_eq!(events, 200);
+        let whole = json!({
+            "container_status": {
+                "network_infos": [{ "name": "bridge" }],
+                "container_id": { "value": "c", "parent": { "value": "p" } },
+            },
+            "check_status": { "type": "TCP", "tcp": { "succeeded": true } },
+            "limitation": { "resources": [{ "name": "mem", "type": "SCALAR", "scalar": { "value": 64.0 } }] },
+        });
+        for (uuid, said) in [
+            ("AAAAAAAAAAAAAAAAAAAAAA==", json!({})),
+            ("AQEBAQEBAQEBAQEBAQEBAQ==", whole),
+        ] {
+            let mut update = update("uuid", json!(uuid));
+            let status = update["status"].as_object_mut().unwrap();
+            status.extend(said.as_object().cloned().unwrap());
+            let update = call("UPDATE", json!({ "update": update })).to_string();
+            assert_eq!(answer(&routes, post(&token, &[], update)).await.status(), 202);
+            world.settle().await;
+            let told = world.master.last("a").unwrap().status;
+            let own = world.stage.launched.lock().unwrap()[0].container_id.clone();
+            assert_eq!(told.container_id, Some(own.clone()));
+            let told = v1::json::write(&v1::schema::TaskStatus::from(&told));
+            let told: Value = serde_json::from_slice(&told).unwrap();
+            for field in ["container_status", "check_status", "limitation"] {
+                let usual = match field {
+                    "container_status" => json!({ "container_id": { "value": own.as_str() } }),
+                    _ => Value::Null,
+                };
+                assert_eq!(told[field], *said.get(field).unwrap_or(&usual), "{field}");
+            }
+            assert_eq!(told["labels"], Value::Null);
+        }
     });
 }
 

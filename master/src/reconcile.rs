@@ -1,11 +1,12 @@
 //! Reconcile: what a framework is told when it asks how its tasks are (SPEC 2.2 RECONCILE).
 //!
 //! Pure. The table of `unknown_state` is the whole policy for tasks that nobody knows; known ones are told as they were
-//! told last. Answers bear no uuid, no data and no labels. Whoever asks how all are that it has may be told in parts, so
+//! told last. Answers bear no uuid, no data and no labels but the marks of what an executor says of its container and of checks. Whoever asks how all are that it has may be told in parts, so
 //! that none of them is long. It never asks an agent.
 
 use std::sync::Arc;
 
+use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS};
 use protocol::message::scheduler::ReconcileTasks;
 use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
@@ -125,6 +126,12 @@ impl Books {
             status.healthy = newest.healthy;
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;
+            let said =
+                [CONTAINER_STATUS, CHECK_STATUS].map(|mark| newest.labels.get_key_value(mark));
+            let said = said.into_iter().flatten();
+            status.labels = said
+                .map(|(mark, text)| (mark.clone(), text.clone()))
+                .collect();
         }
         self.in_words_of(framework, status)
     }

@@ -226,7 +226,7 @@ impl Containerizer {
         recognise(&self.containers, caller, required)
     }
 
-    /// Fills in what is known of whoever gives a status, whatever it says.
+    /// Fills in what is known of whoever gives a status, whatever it says, but for its container: of that it may say more.
     fn complete(
         &self,
         id: &ContainerId,
@@ -235,7 +235,7 @@ impl Containerizer {
         ctx: &Context<Self>,
     ) -> TaskStatus {
         status.executor_id = Some(caller.executor_id.clone());
-        status.container_id = Some(id.clone());
+        status.container_id.get_or_insert_with(|| id.clone());
         if status.timestamp.as_nanos() == 0 {
             status.timestamp = ctx.clock().wall();
         }

@@ -11,7 +11,10 @@ use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Value, json};
-use v1::convert::{discovery, other_labels};
+use v1::convert::{
+    Contained, ContainedAs, check_status, contained, discovery, other_labels,
+    other_labels_of_status,
+};
 use v1::json::Json;
 
 use super::shown::{ExecutorShown, Shown};
@@ -74,6 +77,16 @@ impl Serialize for OtherLabels<'_> {
     }
 }
 
+/// The same of a status.
+struct LabelsOfStatus<'a>(&'a Labels);
+
+impl Serialize for LabelsOfStatus<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let others = other_labels_of_status(self.0);
+        serializer.collect_seq(others.map(|(key, value)| Pair { key, value }))
+    }
+}
+
 #[derive(serde::Serialize)]
 struct Pair<'a> {
     key: &'a str,
@@ -117,7 +130,7 @@ impl Serialize for StatusEntry<'_> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("state", status.state.name())?;
         object.serialize_entry("timestamp", &status.timestamp.as_secs_f64())?;
-        object.serialize_entry("labels", &LabelList(&status.labels))?;
+        object.serialize_entry("labels", &LabelsOfStatus(&status.labels))?;
         object.serialize_entry("source", status.source.name())?;
         object.serialize_entry("message", &status.message)?;
         if let Some(reason) = status.reason {
@@ -126,22 +139,32 @@ impl Serialize for StatusEntry<'_> {
         if let Some(healthy) = status.healthy {
             object.serialize_entry("healthy", &healthy)?;
         }
-        if let Some(id) = &status.container_id {
-            let contained = ContainerEntry(id, status.address);
-            object.serialize_entry("container_status", &contained)?;
+        match contained(status) {
+            Some(ContainedAs::Usual(own)) => {
+                object.serialize_entry("container_status", &ContainerEntry(own))?;
+            }
+            Some(ContainedAs::Said(said)) => {
+                object.serialize_entry("container_status", &Json(said.as_ref()))?;
+            }
+            None => {}
+        }
+        if let Some(check) = check_status(&status.labels) {
+            object.serialize_entry("check_status", &Json(&check))?;
         }
         object.end()
     }
 }
 
 /// A container, in the network of its agent's host.
-struct ContainerEntry<'a>(&'a ContainerId, Option<IpAddr>);
+struct ContainerEntry<'a>(Contained<'a>);
 
 impl Serialize for ContainerEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("container_id", &Id { value: self.0 })?;
-        if let Some(ip_address) = self.1 {
+        if let Some(value) = self.0.id {
+            object.serialize_entry("container_id", &Id { value })?;
+        }
+        if let Some(ip_address) = self.0.address {
             let protocol = if ip_address.is_ipv4() { "IPv4" } else { "IPv6" };
             let ip_addresses = [Address {
                 protocol,
@@ -212,5 +235,43 @@ impl Serialize for ExecutorEntry<'_> {
             object.serialize_entry("discovery", &Json(&discovery))?;
         }
         object.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS};
+    use protocol::{Source, TaskState};
+    use runtime::Timestamp;
+
+    use super::*;
+
+    /// SPEC 3.12, task entry: what an executor says of its container stands there, and is no label.
+    #[test]
+    fn a_status_shows_its_container_as_the_executor_has_said_it() {
+        let at = Timestamp::from_nanos(5);
+        let task = "t".parse().unwrap();
+        let mut status = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
+        status.container_id = Some("c".parse().unwrap());
+        status.address = Some([10, 0, 0, 7].into());
+        let labels = [
+            ("tier", "web"),
+            (CONTAINER_STATUS, r#"{"network_infos":[{"name":"bridge"}]}"#),
+            (
+                CHECK_STATUS,
+                r#"{"type":"COMMAND","command":{"exit_code":1}}"#,
+            ),
+        ];
+        status.labels = labels.map(|(key, value)| (key.into(), value.into())).into();
+        let shown = serde_json::to_value(StatusEntry(&status)).unwrap();
+        assert_eq!(
+            shown["container_status"],
+            json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c" } })
+        );
+        assert_eq!(
+            shown["check_status"],
+            json!({ "type": "COMMAND", "command": { "exit_code": 1 } })
+        );
+        assert_eq!(shown["labels"], json!([{ "key": "tier", "value": "web" }]));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
 use protocol::message::scheduler::ReconcileTasks;
 use protocol::{Source, StatusUpdate, Uuid};
 use runtime::Timestamp;
@@ -79,6 +80,44 @@ fn a_status_of_a_container_has_its_agents_address_wherever_it_is_told() {
     let statuses = &of.active().next().unwrap().statuses;
     let seen: Vec<_> = statuses.iter().map(|status| status.address).collect();
     assert_eq!(seen, [None, Some(address)]);
+}
+
+/// SPEC 2.2 RECONCILE, 2.8 TaskStatus: who asks hears of the container and of checks as it was last said; labels and limits belong to the status that had them.
+#[test]
+fn who_asks_hears_of_container_and_checks_as_the_executor_has_said_them() {
+    let mut books = books();
+    for event in [(0, 0, 0, 1), (6, 0, 0, 1), (10, 0, 0, 1)] {
+        happen(&mut books, event, 1);
+    }
+    let (agent_id, framework): (AgentId, FrameworkId) =
+        ("a0".parse().unwrap(), "f0".parse().unwrap());
+    let (state, at) = (TaskState::Running, Timestamp::from_nanos(7));
+    let mut status = TaskStatus::new("t1".parse().unwrap(), state, Source::Executor, at);
+    let labels = [CONTAINER_STATUS, CHECK_STATUS, LIMITATION, "tier"];
+    status.labels = labels.map(|key| (key.to_owned(), "{}".to_owned())).into();
+    let update = StatusUpdate {
+        framework_id: framework.clone(),
+        status,
+        latest_state: state,
+    };
+    books.task_updated(TaskUpdated { agent_id, update }, &mut Effects::default());
+    let mut out = Effects::default();
+    let asked = ReconcileTasks {
+        framework_id: framework,
+        tasks: Vec::new(),
+    };
+    books.reconcile(asked, Timestamp::from_nanos(8), &mut out);
+    let told: Vec<Vec<&str>> = out
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::ToScheduler(_, ToScheduler::Status(changed)) => {
+                let keys = changed.status.labels.keys();
+                Some(keys.map(String::as_str).collect())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [[CHECK_STATUS, CONTAINER_STATUS]]);
 }
 
 /// SPEC 2.5, what an executor must do: exactly one end. What a master has said of a task that its agent came back without stands; the same end may come again.

@@ -17,6 +17,16 @@ pub const DURATION: &str = "meros.duration";
 /// whoever keeps and tells the labels of a task keeps and tells this, whatever his version, and it costs nothing where there is none.
 pub const DISCOVERY: &str = "meros.discovery";
 
+/// The label of a status with what an executor says of its container (Mesos' `container_status`), as the JSON text that the v1 API writes of it, but for a plain id: that is
+/// [`TaskStatus::container_id`](crate::TaskStatus::container_id). It travels as [`DISCOVERY`] does, and so do the two that follow.
+pub const CONTAINER_STATUS: &str = "meros.container_status";
+
+/// The label of a status with the newest result of a check of its task (Mesos' `check_status`), likewise.
+pub const CHECK_STATUS: &str = "meros.check_status";
+
+/// The label of a status with what its task wanted more of than it may have (Mesos' `limitation`), likewise.
+pub const LIMITATION: &str = "meros.limitation";
+
 /// How the attributes of an offer begin that say how much of each resource long tasks may still use of its agent: `meros.long.cpus` and
 /// so on. There are none where long tasks are not bounded.
 pub const LONG_LEFT: &str = "meros.long.";

@@ -6,11 +6,11 @@
 //! but for `FrameworkInfo.role`, which frameworks with a single role still read.
 
 mod constraints;
-mod discovery;
 pub mod executor;
 mod framework;
 mod ids;
 pub mod maintenance;
+mod marked;
 mod nodes;
 mod offer;
 pub mod older;
@@ -23,12 +23,14 @@ mod status;
 mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
-pub use discovery::{discovery, other_labels, write_other_labels};
 pub use ids::{uuid, uuid_bytes};
+pub use marked::{
+    check_status, discovery, limitation, other_labels, other_labels_of_status, write_other_labels,
+};
 pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
-pub use status::Contained;
+pub use status::{Contained, ContainedAs, contained};
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
 use protocol::{Source, TaskStatus as Status};
 use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::uuid;
-use super::{At, read_labels, read_seconds, refuse, some, write_labels};
+use super::marked::{self, check_status, keep, limitation, write_other_labels_of_status};
+use super::{At, read_labels, read_seconds, some};
 use crate::describe::{Describe, Each, Fields, Gives, Output, Place, made};
 use crate::message::Entry;
 use crate::schema;
@@ -55,22 +57,14 @@ alike! {
 impl TryFrom<&schema::TaskStatus> for Status {
     type Error = Invalid;
 
-    /// Without a source it is the executor's, who may leave that out; without a timestamp its time is 1970, for the receiver to replace.
+    /// Without a source it is the executor's, who may leave that out; without a timestamp its time is 1970, for the receiver to replace. What is said of the
+    /// container's networks is kept as it was said, and is not its `address`.
     fn try_from(status: &schema::TaskStatus) -> Result<Self, Invalid> {
-        refuse(
-            "check_status",
-            status.check_status.is_some(),
-            "set",
-            "nothing, since tasks have no checks yet",
-        )?;
-        refuse(
-            "limitation",
-            status.limitation.is_some(),
-            "set",
-            "nothing, since a status cannot name yet what its task wanted more of",
-        )?;
-        let container = status.container_status.as_ref();
-        let container_id = container.and_then(|container| container.container_id.as_ref());
+        let (container_id, container) = read_container(status.container_status.as_deref());
+        let mut labels = read_labels(status.labels.as_ref());
+        keep(&mut labels, CONTAINER_STATUS, container.as_ref());
+        keep(&mut labels, CHECK_STATUS, status.check_status.as_ref());
+        keep(&mut labels, LIMITATION, status.limitation.as_ref());
         let unreachable = status.unreachable_time.as_ref();
         Ok(Self {
             task_id: (&status.task_id).try_into().at("task_id")?,
@@ -85,8 +79,8 @@ impl TryFrom<&schema::TaskStatus> for Status {
                 .unwrap_or_default(),
             agent_id: some("agent_id", status.agent_id.as_ref())?,
             executor_id: some("executor_id", status.executor_id.as_ref())?,
-            container_id: some("container_status.container_id", container_id)?,
-            address: container.and_then(|container| only_address(&container.network_infos)),
+            container_id,
+            address: None,
             timestamp: Timestamp::from_nanos(0) + read_seconds("timestamp", status.timestamp)?,
             uuid: status.uuid.as_deref().map(uuid).transpose().at("uuid")?,
             healthy: status.healthy,
@@ -95,16 +89,26 @@ impl TryFrom<&schema::TaskStatus> for Status {
                 .map(read_moment)
                 .transpose()
                 .at("unreachable_time")?,
-            labels: read_labels(status.labels.as_ref()),
+            labels,
         })
     }
 }
 
-/// The address of the network that a container is in, where its status names one. What else executors say of their containers' networks, their agent knows better.
-fn only_address(networks: &[schema::NetworkInfo]) -> Option<IpAddr> {
-    let mut addresses = networks.iter().flat_map(|network| &network.ip_addresses);
-    let first = addresses.next()?.ip_address.as_ref()?;
-    first.parse().ok()
+/// The plain id of a container, and what else is said of it.
+fn read_container(
+    container: Option<&schema::ContainerStatus>,
+) -> (
+    Option<protocol::ContainerId>,
+    Option<schema::ContainerStatus>,
+) {
+    let mut rest = container.cloned().unwrap_or_default();
+    let id = rest.container_id.as_ref();
+    let plain = id.and_then(|id| protocol::ContainerId::try_from(id).ok());
+    if plain.is_some() {
+        rest.container_id = None;
+    }
+    let is_some = rest != schema::ContainerStatus::default();
+    (plain, is_some.then_some(rest))
 }
 
 /// A container of ours: it is in the network of its agent's host, whose address this is, as Mesos' agents say it where nothing isolates networks.
@@ -120,6 +124,41 @@ impl Contained<'_> {
     /// Whether nothing is known of it.
     fn is_unknown(&self) -> bool {
         self.id.is_none() && self.address.is_none()
+    }
+}
+
+/// The container of a status: as its executor has said it, with what that has not said as it is for each container of ours; nothing if nothing is known.
+pub fn contained(status: &Status) -> Option<ContainedAs<'_>> {
+    let own = Contained {
+        id: status.container_id.as_ref(),
+        address: status.address,
+    };
+    let Some(mut said) = marked::container(&status.labels) else {
+        return (!own.is_unknown()).then_some(ContainedAs::Usual(own));
+    };
+    let own = schema::ContainerStatus::from(own);
+    said.container_id = said.container_id.or(own.container_id);
+    if said.network_infos.is_empty() {
+        said.network_infos = own.network_infos;
+    }
+    Some(ContainedAs::Said(Box::new(said)))
+}
+
+/// How the container of a status is.
+#[derive(Clone, Debug)]
+pub enum ContainedAs<'a> {
+    /// As each container of ours.
+    Usual(Contained<'a>),
+    /// As its executor has said it.
+    Said(Box<schema::ContainerStatus>),
+}
+
+impl Describe<schema::ContainerStatus> for ContainedAs<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::ContainerStatus, O>) {
+        match self {
+            Self::Usual(own) => own.describe(fields),
+            Self::Said(said) => said.as_ref().describe(fields),
+        }
     }
 }
 
@@ -177,10 +216,6 @@ impl From<Timestamp> for schema::TimeInfo {
 impl Describe<schema::TaskStatus> for Status {
     /// How the process ended (`termination`) stands in the message only.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::TaskStatus, O>) {
-        let contained = Contained {
-            id: self.container_id.as_ref(),
-            address: self.address,
-        };
         // Nanoseconds would be rounded twice.
         let timestamp = (self.timestamp.as_nanos() / 1000) as f64 / 1e6;
         fields
@@ -195,9 +230,11 @@ impl Describe<schema::TaskStatus> for Status {
             .source(Some(self.source))
             .reason(self.reason)
             .uuid(self.uuid.as_ref().map(|uuid| uuid.0.as_slice()))
-            .labels(write_labels(&self.labels))
-            .container_status((!contained.is_unknown()).then_some(contained))
-            .unreachable_time(self.unreachable_since);
+            .labels(write_other_labels_of_status(&self.labels))
+            .container_status(contained(self))
+            .unreachable_time(self.unreachable_since)
+            .check_status(check_status(&self.labels))
+            .limitation(limitation(&self.labels));
     }
 }
 

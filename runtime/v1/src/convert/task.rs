@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use protocol::marks::DISCOVERY;
 use resources::Invalid;
 
-use super::discovery::{discovery, with_discovery, write_other_labels};
+use super::marked::{discovery, keep, write_other_labels};
 use super::resource::{read_resources, write_resources};
-use super::{At, each, need, refuse, some};
+use super::{At, each, need, read_labels, refuse, some};
 use crate::schema::{
-    CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DurationInfo,
-    Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType,
-    KillPolicy, TaskInfo,
+    CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DiscoveryInfo,
+    DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo,
+    ExecutorInfoType, KillPolicy, Labels, TaskInfo,
 };
 
 /// How long a task has to end if its policy does not say.
@@ -81,6 +82,16 @@ impl From<&protocol::TaskInfo> for TaskInfo {
             ..Self::default()
         }
     }
+}
+
+/// These labels, and the discovery as one of them.
+fn with_discovery(
+    labels: Option<&Labels>,
+    discovery: Option<&DiscoveryInfo>,
+) -> BTreeMap<String, String> {
+    let mut labels = read_labels(labels);
+    keep(&mut labels, DISCOVERY, discovery);
+    labels
 }
 
 /// A container in which nothing is asked for is what every executor has; no other can be had yet.

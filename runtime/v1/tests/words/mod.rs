@@ -69,6 +69,45 @@ impl Chance {
         labels
     }
 
+    /// Labels of a status, among which may be what an executor says, or texts that only look so.
+    fn labels_of_a_status(&mut self) -> BTreeMap<String, String> {
+        let mut labels = self.labels();
+        let texts: [(&str, &[&str]); 3] = [
+            (
+                marks::CONTAINER_STATUS,
+                &[
+                    r#"{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"172.17.0.2"}],"name":"bridge"}]}"#,
+                    r#"{"cgroup_info":{"net_cls":{"classid":7}},"executor_pid":42}"#,
+                    r#"{"container_id":{"value":"plain"},"executor_pid":42}"#,
+                    "{}",
+                    "no JSON",
+                ],
+            ),
+            (
+                marks::CHECK_STATUS,
+                &[
+                    r#"{"type":"HTTP","http":{"status_code":200}}"#,
+                    r#"{"type":"COMMAND","command":{}}"#,
+                    "{}",
+                    r#"{"type": "TCP"}"#,
+                ],
+            ),
+            (
+                marks::LIMITATION,
+                &[
+                    r#"{"resources":[{"name":"mem","type":"SCALAR","scalar":{"value":64.0}}]}"#,
+                    "{}",
+                    r#"{"resources":[]}"#,
+                ],
+            ),
+        ];
+        for (mark, texts) in texts {
+            let text = self.some(|chance| chance.pick(texts).to_owned());
+            labels.extend(text.map(|text| (mark.to_owned(), text)));
+        }
+        labels
+    }
+
     fn role(&mut self) -> Role {
         Role::new(self.pick(&["*", "ads", "eng/web", "日本"])).unwrap()
     }
@@ -271,7 +310,7 @@ impl Chance {
             healthy: self.some(Self::half),
             termination: None,
             unreachable_since: self.some(Self::moment),
-            labels: self.labels(),
+            labels: self.labels_of_a_status(),
         }
     }
 
