@@ -168,8 +168,23 @@ fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_wor
     assert_eq!(puppet.states("task-one"), []);
     one.says(&running);
     assert_eq!(acknowledged(&mut events), vec![1; 16]);
-    one.says(&one.update("task-one", "TASK_FINISHED", 2));
+    let mut finished = one.update("task-one", "TASK_FINISHED", 2);
+    let check = json!({ "type": "COMMAND", "command": { "exit_code": 3 } });
+    let bridge = json!([{ "name": "bridge" }]);
+    let said = &mut finished["update"]["status"];
+    said["check_status"] = check.clone();
+    said["container_status"] = json!({ "network_infos": bridge });
+    one.says(&finished);
     let status = puppet.state("task-one", TaskState::Finished);
+    let told = v1::json::write(&v1::schema::TaskStatus::from(&status));
+    let told: Value = serde_json::from_slice(&told).expect("JSON");
+    assert_eq!(told["check_status"], check);
+    assert_eq!(told["container_status"]["network_infos"], bridge);
+    let id = status.container_id.map(|id| id.to_string());
+    assert_eq!(
+        told["container_status"]["container_id"]["value"].as_str(),
+        id.as_deref()
+    );
     assert_eq!(
         puppet.states("task-one"),
         [TaskState::Running, TaskState::Finished]

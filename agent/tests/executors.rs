@@ -229,7 +229,10 @@ fn what_an_executor_says_in_its_status_goes_on_as_it_was_said() {
             let status = update["status"].as_object_mut().unwrap();
             status.extend(said.as_object().cloned().unwrap());
             let update = call("UPDATE", json!({ "update": update })).to_string();
-            assert_eq!(answer(&routes, post(&token, &[], update)).await.status(), 202);
+            assert_eq!(
+                answer(&routes, post(&token, &[], update)).await.status(),
+                202
+            );
             world.settle().await;
             let told = world.master.last("a").unwrap().status;
             let own = world.stage.launched.lock().unwrap()[0].container_id.clone();

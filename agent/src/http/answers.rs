@@ -7,7 +7,7 @@ use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{OperationUpdate, TaskInfo, TaskState};
 use runtime::Timestamp;
-use v1::convert::{Contained, discovery, known_operation, write_other_labels, write_resources};
+use v1::convert::{Contained, discovery, known_operation, other_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
@@ -129,7 +129,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         state: state.into(),
         resources: write_resources(&info.resources),
         statuses: told.map(status).collect(),
-        labels: write_other_labels(&info.labels),
+        labels: other_labels(&info.labels).message(),
         discovery: discovery(&info.labels).map(Box::new),
         user: user_of(info).cloned(),
         kill_policy: info.kill_policy.as_ref().map(Into::into),

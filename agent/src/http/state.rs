@@ -132,8 +132,9 @@ fn full(resources: &Resources) -> Value {
 
 /// Notes, but for what is shown in a place of its own.
 fn labels(labels: &Labels) -> Value {
-    let label = |(key, value): (&String, &String)| json!({ "key": key, "value": value });
-    other_labels(labels).map(label).collect()
+    let said = other_labels(labels).message();
+    let labels = said.iter().flat_map(|labels| &labels.labels);
+    labels.map(|label| json!(Json(label))).collect()
 }
 
 fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {

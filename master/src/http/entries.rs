@@ -11,7 +11,7 @@ use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::{AGENT_CAPABILITIES, constraints, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, constraints, labels, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
 use v1::schema::DrainInfo;
@@ -199,7 +199,7 @@ impl Entries for FrameworkEntry<'_> {
         if let Some(role) = only_role(info) {
             object.serialize_entry("role", role)?;
         }
-        object.serialize_entry("labels", &LabelList(&info.labels))?;
+        object.serialize_entry("labels", &LabelList(labels(&info.labels)))?;
         let constraints = constraints(&framework.wants.demands);
         if !constraints.role_constraints.is_empty() {
             object.serialize_entry("offer_constraints", &Json(&constraints))?;

@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use protocol::task::Labels;
 use protocol::{ContainerId, Offer, TaskStatus};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use v1::convert::{
-    Contained, ContainedAs, check_status, contained, discovery, other_labels,
+    Contained, ContainedAs, LabelsSaid, check_status, contained, discovery, other_labels,
     other_labels_of_status,
 };
 use v1::json::Json;
@@ -56,41 +55,19 @@ impl Serialize for Reserved<'_> {
 }
 
 /// Notes as Mesos shows them.
-pub(super) struct LabelList<'a>(pub &'a Labels);
+pub(super) struct LabelList<'a>(pub LabelsSaid<'a>);
 
 impl Serialize for LabelList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for (key, value) in self.0 {
-            list.serialize_element(&Pair { key, value })?;
-        }
-        list.end()
-    }
-}
-
-/// The same of a task or an executor, without what is shown in a place of its own.
-struct OtherLabels<'a>(&'a Labels);
-
-impl Serialize for OtherLabels<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(other_labels(self.0).map(|(key, value)| Pair { key, value }))
-    }
-}
-
-/// The same of a status.
-struct LabelsOfStatus<'a>(&'a Labels);
-
-impl Serialize for LabelsOfStatus<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let others = other_labels_of_status(self.0);
-        serializer.collect_seq(others.map(|(key, value)| Pair { key, value }))
+        serializer.collect_seq(self.0.iter().map(|(key, value)| Pair { key, value }))
     }
 }
 
 #[derive(serde::Serialize)]
 struct Pair<'a> {
     key: &'a str,
-    value: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
 }
 
 /// A task.
@@ -114,7 +91,7 @@ impl Serialize for TaskEntry<'_> {
         if let Some(user) = &task.user {
             object.serialize_entry("user", user)?;
         }
-        object.serialize_entry("labels", &OtherLabels(&task.labels))?;
+        object.serialize_entry("labels", &LabelList(other_labels(&task.labels)))?;
         if let Some(discovery) = discovery(&task.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;
         }
@@ -130,7 +107,7 @@ impl Serialize for StatusEntry<'_> {
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("state", status.state.name())?;
         object.serialize_entry("timestamp", &status.timestamp.as_secs_f64())?;
-        object.serialize_entry("labels", &LabelsOfStatus(&status.labels))?;
+        object.serialize_entry("labels", &LabelList(other_labels_of_status(&status.labels)))?;
         object.serialize_entry("source", status.source.name())?;
         object.serialize_entry("message", &status.message)?;
         if let Some(reason) = status.reason {
@@ -230,7 +207,7 @@ impl Serialize for ExecutorEntry<'_> {
         let command =
             json!({ "value": command.value, "shell": command.shell, "argv": command.arguments });
         object.serialize_entry("command", &command)?;
-        object.serialize_entry("labels", &OtherLabels(&info.labels))?;
+        object.serialize_entry("labels", &LabelList(other_labels(&info.labels)))?;
         if let Some(discovery) = discovery(&info.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;
         }
@@ -240,7 +217,7 @@ impl Serialize for ExecutorEntry<'_> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS};
+    use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, LABELS};
     use protocol::{Source, TaskState};
     use runtime::Timestamp;
 
@@ -256,6 +233,11 @@ mod tests {
         status.address = Some([10, 0, 0, 7].into());
         let labels = [
             ("tier", "web"),
+            ("early", ""),
+            (
+                LABELS,
+                r#"{"labels":[{"key":"tier","value":"web"},{"key":"early"}]}"#,
+            ),
             (CONTAINER_STATUS, r#"{"network_infos":[{"name":"bridge"}]}"#),
             (
                 CHECK_STATUS,
@@ -272,6 +254,10 @@ mod tests {
             shown["check_status"],
             json!({ "type": "COMMAND", "command": { "exit_code": 1 } })
         );
-        assert_eq!(shown["labels"], json!([{ "key": "tier", "value": "web" }]));
+        assert_eq!(
+            shown["labels"],
+            json!([{ "key": "tier", "value": "web" }, { "key": "early" }]),
+            "in the order in which they were said"
+        );
     }
 }

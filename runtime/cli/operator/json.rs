@@ -59,7 +59,7 @@ pub fn framework(framework: &FrameworkView) -> Value {
 
 /// A task.
 pub fn task(task: &TaskView) -> Value {
-    let labels = v1::convert::other_labels(&task.labels);
+    let labels = v1::convert::other_labels(&task.labels).message();
     let mut value = json!({
         "id": task.id.as_str(),
         "name": task.name,
@@ -69,7 +69,7 @@ pub fn task(task: &TaskView) -> Value {
         "state": task.state.name(),
         "resources": resources_object(&task.resources),
         "statuses": task.statuses.iter().map(status).collect::<Vec<_>>(),
-        "labels": labels.map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>(),
+        "labels": labels.iter().flat_map(|labels| &labels.labels).map(|label| json!(v1::json::Json(label))).collect::<Vec<_>>(),
     });
     if let Some(discovery) = v1::convert::discovery(&task.labels) {
         value["discovery"] = json!(v1::json::Json(&discovery));

@@ -27,6 +27,10 @@ pub const CHECK_STATUS: &str = "meros.check_status";
 /// The label of a status with what its task wanted more of than it may have (Mesos' `limitation`), likewise.
 pub const LIMITATION: &str = "meros.limitation";
 
+/// The label with all other labels of a task, an executor, a status or a framework as the JSON text of Mesos' `Labels`, where a map says less than was said over the v1 API: their
+/// order, a key that came more than once, one without a value. The other labels have the last of several values, and an empty one for none.
+pub const LABELS: &str = "meros.labels";
+
 /// How the attributes of an offer begin that say how much of each resource long tasks may still use of its agent: `meros.long.cpus` and
 /// so on. There are none where long tasks are not bounded.
 pub const LONG_LEFT: &str = "meros.long.";

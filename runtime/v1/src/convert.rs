@@ -9,6 +9,7 @@ mod constraints;
 pub mod executor;
 mod framework;
 mod ids;
+mod labels;
 pub mod maintenance;
 mod marked;
 mod nodes;
@@ -24,22 +25,20 @@ mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
-pub use marked::{
-    check_status, discovery, limitation, other_labels, other_labels_of_status, write_other_labels,
-};
+pub use labels::{LabelsSaid, labels};
+pub use marked::{check_status, discovery, limitation, other_labels, other_labels_of_status};
 pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
 pub use status::{Contained, ContainedAs, contained};
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
 use resources::Invalid;
 
 use crate::limits::within;
-use crate::schema::{DurationInfo, Label, Labels};
+use crate::schema::DurationInfo;
 
 /// Says where in a message a value was.
 trait At<T> {
@@ -98,28 +97,6 @@ fn refuse(name: &str, is_there: bool, found: impl Display, expected: &str) -> Re
 
 fn write<'a, A: 'a, B: From<&'a A>>(list: impl IntoIterator<Item = &'a A>) -> Vec<B> {
     list.into_iter().map(B::from).collect()
-}
-
-/// Labels by key; of several with one key the last counts, and one without a value has an empty one.
-fn read_labels(labels: Option<&Labels>) -> BTreeMap<String, String> {
-    let pair = |label: &Label| (label.key.clone(), label.value.clone().unwrap_or_default());
-    labels
-        .map(|labels| labels.labels.iter().map(pair).collect())
-        .unwrap_or_default()
-}
-
-/// Labels in the order of their keys; none if there are none.
-pub fn write_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
-    write_pairs(labels.iter())
-}
-
-fn write_pairs<'a>(pairs: impl Iterator<Item = (&'a String, &'a String)>) -> Option<Labels> {
-    let label = |(key, value): (&String, &String)| Label {
-        key: key.clone(),
-        value: Some(value.clone()),
-    };
-    let labels: Vec<Label> = pairs.map(label).collect();
-    (!labels.is_empty()).then_some(Labels { labels })
 }
 
 impl TryFrom<&DurationInfo> for Duration {

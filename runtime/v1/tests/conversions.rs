@@ -3,55 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
 mod chance;
+mod checks;
+// Not each word is converted here.
+#[allow(dead_code, reason = "shared with what operators hear")]
 mod words;
 
 use std::fmt::Debug;
 
 use chance::{Chance, fill};
+use checks::{check, check_type};
 use meros_v1::message::{Enum, Message};
 use meros_v1::schema::quota::QuotaConfig;
 use meros_v1::schema::scheduler::OfferConstraints;
 use meros_v1::schema::{self, scheduler};
-use meros_v1::{Invalid, Limits, convert, json, protobuf};
-
-/// From ours to theirs, over the wire in both forms, and back.
-fn check<Ours, Theirs>(
-    make: impl Fn(&mut Chance) -> Ours,
-    write: impl Fn(&Ours) -> Theirs,
-    read: impl Fn(&Theirs) -> Result<Ours, Invalid>,
-) where
-    Ours: Debug + PartialEq,
-    Theirs: Message + Default + PartialEq,
-{
-    for seed in 0..300 {
-        let ours = make(&mut Chance(seed));
-        let written = write(&ours);
-        let bytes = protobuf::write(&written);
-        let from_bytes: Theirs = protobuf::read(&bytes, Limits::default())
-            .unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
-        assert_eq!(from_bytes, written, "seed {seed}");
-        let text = json::write(&written);
-        let from_text: Theirs = json::read(&text, Limits::default())
-            .unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
-        for theirs in [from_bytes, from_text] {
-            let again = read(&theirs).unwrap_or_else(|bad| panic!("seed {seed}: {bad}\n{ours:?}"));
-            assert_eq!(again, ours, "seed {seed}");
-        }
-    }
-}
-
-/// The same, by `From` and `TryFrom`.
-fn check_type<Ours, Theirs>(make: impl Fn(&mut Chance) -> Ours)
-where
-    Ours: Debug + PartialEq + for<'a> TryFrom<&'a Theirs, Error = Invalid>,
-    Theirs: Message + Default + PartialEq + for<'a> From<&'a Ours>,
-{
-    check(
-        make,
-        |ours| Theirs::from(ours),
-        |theirs: &Theirs| Ours::try_from(theirs),
-    );
-}
+use meros_v1::{Invalid, Limits, convert, json};
 
 #[test]
 fn resources_and_attributes_come_back_as_they_were() {
@@ -243,125 +208,6 @@ fn what_has_no_words_here_is_refused_by_name() {
     refused::<schema::OfferOperation, protocol::Operation>(
         r#"{"type": "LAUNCH"}"#,
         "launch is `absent`: expected what is to be done, as `type` says",
-    );
-}
-
-/// SPEC 2.8, DiscoveryInfo: what informs people and tools is kept among the labels, and shown where it was said.
-#[test]
-fn how_a_task_is_found_is_kept_and_is_no_label() {
-    let found = r#"{"visibility":"EXTERNAL","name":"web","environment":"prod","ports":{"ports":[{"number":80,"protocol":"tcp","labels":{"labels":[{"key":"k","value":"v"}]}}]}}"#;
-    let labels = r#"{"labels":[{"key":"a","value":"b"}]}"#;
-    for more in [
-        format!(r#""discovery":{found}"#),
-        format!(r#""discovery":{found},"labels":{labels}"#),
-        format!(r#""labels":{labels}"#),
-    ] {
-        let text = format!(
-            r#"{{"name":"t","task_id":{{"value":"t"}},"agent_id":{{"value":"a"}},{more}}}"#
-        );
-        let task: schema::TaskInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
-        let ours = protocol::TaskInfo::try_from(&task).unwrap();
-        let said = convert::discovery(&ours.labels);
-        assert_eq!(said.is_some(), more.contains("discovery"), "{more}");
-        let again = schema::TaskInfo::from(&ours);
-        assert_eq!(
-            (&again.discovery, &again.labels),
-            (&task.discovery, &task.labels)
-        );
-    }
-}
-
-/// SPEC 3.12, `container_status`: as Mesos has it where nothing isolates networks.
-#[test]
-fn a_container_has_the_address_of_its_agent() {
-    let of = |address: &str| {
-        let mut status = protocol::TaskStatus::new(
-            "t".parse().unwrap(),
-            protocol::TaskState::Running,
-            protocol::Source::Executor,
-            runtime::Timestamp::from_nanos(0),
-        );
-        status.container_id = Some("c".parse().unwrap());
-        status.address = address.parse().ok();
-        let said = schema::TaskStatus::from(&status).container_status.unwrap();
-        String::from_utf8(json::write(&*said)).unwrap()
-    };
-    assert_eq!(
-        of("10.0.0.7"),
-        r#"{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"10.0.0.7"}]}],"container_id":{"value":"c"}}"#
-    );
-    assert!(of("::1").contains(r#"{"protocol":"IPv6","ip_address":"::1"}"#));
-    assert_eq!(of("nowhere"), r#"{"container_id":{"value":"c"}}"#);
-}
-
-fn status(more: &str) -> schema::TaskStatus {
-    let text = format!(r#"{{"task_id":{{"value":"t"}},"state":"TASK_RUNNING"{more}}}"#);
-    json::read(text.as_bytes(), Limits::default()).unwrap()
-}
-
-/// SPEC 2.8, TaskStatus: what an executor says of its container, of checks and of limits is told as it was said, in both forms.
-#[test]
-fn what_an_executor_says_in_a_status_is_told_as_it_was_said() {
-    let container = r#""container_status":{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"172.17.0.2"}],"name":"bridge","labels":{"labels":[{"key":"k"}]}}],"cgroup_info":{"net_cls":{"classid":7}},"executor_pid":42,"container_id":{"value":"c","parent":{"value":"p"}}}"#;
-    let check = r#""check_status":{"type":"HTTP","http":{"status_code":503}}"#;
-    let limitation =
-        r#""limitation":{"resources":[{"name":"mem","type":"SCALAR","scalar":{"value":64.5}}]}"#;
-    for more in [
-        "",
-        r#","check_status":{}"#,
-        r#","check_status":{"type":"TCP","tcp":{}}"#,
-        r#","limitation":{}"#,
-        r#","container_status":{"container_id":{"value":"c"}}"#,
-        r#","container_status":{"container_id":{"value":"a/b"}}"#,
-        r#","container_status":{"executor_pid":1}"#,
-        &format!(
-            r#","labels":{{"labels":[{{"key":"a","value":"b"}}]}},{container},{check},{limitation}"#
-        ),
-    ] {
-        let said = status(more);
-        let said: schema::TaskStatus =
-            protobuf::read(&protobuf::write(&said), Limits::default()).unwrap();
-        let ours = protocol::TaskStatus::try_from(&said).unwrap();
-        let told = schema::TaskStatus::from(&ours);
-        assert_eq!(
-            (&told.container_status, &told.check_status, &told.limitation),
-            (&said.container_status, &said.check_status, &said.limitation),
-            "{more}"
-        );
-        assert_eq!(told.labels, said.labels, "{more}");
-    }
-}
-
-/// SPEC 3.12, `container_status`: where the executor has said less, the rest is as it is for each container.
-#[test]
-fn what_an_executor_does_not_say_of_its_container_is_filled_in() {
-    let told = |more: &str| {
-        let mut ours = protocol::TaskStatus::try_from(&status(more)).unwrap();
-        ours.container_id.get_or_insert("own".parse().unwrap());
-        ours.address = Some([10, 0, 0, 7].into());
-        let told = schema::TaskStatus::from(&ours).container_status.unwrap();
-        String::from_utf8(json::write(&*told)).unwrap()
-    };
-    let (network, id) = (
-        r#""network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"10.0.0.7"}]}]"#,
-        r#""container_id":{"value":"own"}"#,
-    );
-    let usual = format!("{{{network},{id}}}");
-    assert_eq!(told(""), usual);
-    assert_eq!(told(r#","container_status":{}"#), usual);
-    let theirs = r#""container_id":{"value":"c"}"#;
-    assert_eq!(
-        told(&format!(r#","container_status":{{{theirs}}}"#)),
-        format!("{{{network},{theirs}}}")
-    );
-    assert_eq!(
-        told(r#","container_status":{"executor_pid":42}"#),
-        format!(r#"{{{network},"executor_pid":42,{id}}}"#)
-    );
-    let bridge = r#""network_infos":[{"name":"bridge"}]"#;
-    assert_eq!(
-        told(&format!(r#","container_status":{{{bridge}}}"#)),
-        format!("{{{bridge},{id}}}")
     );
 }
 

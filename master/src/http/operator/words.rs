@@ -10,7 +10,7 @@ use protocol::{AgentId, AgentInfo, FrameworkId, Offer};
 use resources::Resources;
 use v1::convert::{
     AGENT_CAPABILITIES, AgentSaid, constraints, discovery, known_operation, offer_filters,
-    say_resources, write_other_labels, write_resources,
+    other_labels, say_resources, write_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -45,7 +45,7 @@ impl Describe<v1::schema::Task> for Task {
             .statuses(Each(&self.statuses))
             .status_update_state(Some(self.told))
             .status_update_uuid(uuid.map(|uuid| uuid.0.as_slice()))
-            .labels(write_other_labels(&self.labels))
+            .labels(other_labels(&self.labels).message())
             .discovery(discovery(&self.labels))
             .user(self.user.as_deref())
             .kill_policy(self.kill_policy.as_ref().map(KillPolicy::from));

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use protocol::Capability;
 use resources::Invalid;
 
-use super::{read_labels, read_seconds, some, write_labels};
+use super::labels::{labels, read_labels};
+use super::{read_seconds, some};
 use crate::message::Enum;
 use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
 
@@ -86,7 +87,7 @@ impl From<&protocol::FrameworkInfo> for FrameworkInfo {
             principal: info.principal.clone(),
             webui_url: info.webui_url.clone(),
             capabilities: info.capabilities.iter().map(capability).collect(),
-            labels: write_labels(&info.labels),
+            labels: labels(&info.labels).message(),
             roles: match only_role {
                 Some(_) => Vec::new(),
                 None => info.roles.iter().cloned().collect(),

@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 
 use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, DISCOVERY, LIMITATION};
 
-use super::write_pairs;
+use super::labels::LabelsSaid;
 use crate::json;
 use crate::limits::Limits;
 use crate::message::Message;
-use crate::schema::{
-    CheckStatusInfo, ContainerStatus, DiscoveryInfo, Labels, TaskResourceLimitation,
-};
+use crate::schema::{CheckStatusInfo, ContainerStatus, DiscoveryInfo, TaskResourceLimitation};
 
 /// How a task or an executor is found, as its labels say it.
 pub fn discovery(labels: &BTreeMap<String, String>) -> Option<DiscoveryInfo> {
@@ -37,6 +35,9 @@ pub(super) fn container(labels: &BTreeMap<String, String>) -> Option<ContainerSt
     (!has_plain_id && status != ContainerStatus::default()).then_some(status)
 }
 
+/// Marks whose labels say something. There are at most three in one place.
+pub(super) type Marks = [Option<&'static str>; 3];
+
 /// Keeps a message, if it is there, among these labels.
 pub(super) fn keep(
     labels: &mut BTreeMap<String, String>,
@@ -48,29 +49,28 @@ pub(super) fn keep(
     labels.extend(text.map(|text| (mark.to_owned(), text)));
 }
 
-fn kept<M: Message + Default>(labels: &BTreeMap<String, String>, mark: &str) -> Option<M> {
+/// The message that is kept under this mark.
+pub(super) fn kept<M: Message + Default>(
+    labels: &BTreeMap<String, String>,
+    mark: &str,
+) -> Option<M> {
     let text = labels.get(mark)?;
     let message: M = json::read(text.as_bytes(), Limits::default()).ok()?;
     (json::write(&message) == text.as_bytes()).then_some(message)
 }
 
-/// The other labels of a task or an executor, in the order of their keys.
-pub fn other_labels(
-    labels: &BTreeMap<String, String>,
-) -> impl Iterator<Item = (&String, &String)> + Clone {
-    without(labels, [said(labels, DISCOVERY, discovery), None, None])
+/// The marks of a task or an executor.
+pub(super) fn marks(labels: &BTreeMap<String, String>) -> Marks {
+    [said(labels, DISCOVERY, discovery), None, None]
 }
 
-/// The other labels of a status, likewise.
-pub fn other_labels_of_status(
-    labels: &BTreeMap<String, String>,
-) -> impl Iterator<Item = (&String, &String)> + Clone {
-    let marks = [
+/// The marks of a status.
+pub(super) fn marks_of_status(labels: &BTreeMap<String, String>) -> Marks {
+    [
         said(labels, CONTAINER_STATUS, container),
         said(labels, CHECK_STATUS, check_status),
         said(labels, LIMITATION, limitation),
-    ];
-    without(labels, marks)
+    ]
 }
 
 /// This mark, if its label says something.
@@ -83,20 +83,12 @@ fn said<M>(
     is_said.then_some(mark)
 }
 
-fn without<'a>(
-    labels: &'a BTreeMap<String, String>,
-    marks: [Option<&'static str>; 3],
-) -> impl Iterator<Item = (&'a String, &'a String)> + Clone {
-    let others = labels.iter();
-    others.filter(move |(key, _)| !marks.contains(&Some(key.as_str())))
+/// The other labels of a task or an executor.
+pub fn other_labels(labels: &BTreeMap<String, String>) -> LabelsSaid<'_> {
+    LabelsSaid::of(labels, marks(labels))
 }
 
-/// The labels that [`other_labels`] has as a message; none if there are none.
-pub fn write_other_labels(labels: &BTreeMap<String, String>) -> Option<Labels> {
-    write_pairs(other_labels(labels))
-}
-
-/// The labels that [`other_labels_of_status`] has, likewise.
-pub(super) fn write_other_labels_of_status(labels: &BTreeMap<String, String>) -> Option<Labels> {
-    write_pairs(other_labels_of_status(labels))
+/// The other labels of a status.
+pub fn other_labels_of_status(labels: &BTreeMap<String, String>) -> LabelsSaid<'_> {
+    LabelsSaid::of(labels, marks_of_status(labels))
 }

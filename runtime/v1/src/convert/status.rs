@@ -8,8 +8,11 @@ use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::uuid;
-use super::marked::{self, check_status, keep, limitation, write_other_labels_of_status};
-use super::{At, read_labels, read_seconds, some};
+use super::labels::read_with;
+use super::marked::{
+    self, check_status, keep, limitation, marks_of_status, other_labels_of_status,
+};
+use super::{At, read_seconds, some};
 use crate::describe::{Describe, Each, Fields, Gives, Output, Place, made};
 use crate::message::Entry;
 use crate::schema;
@@ -61,10 +64,11 @@ impl TryFrom<&schema::TaskStatus> for Status {
     /// container's networks is kept as it was said, and is not its `address`.
     fn try_from(status: &schema::TaskStatus) -> Result<Self, Invalid> {
         let (container_id, container) = read_container(status.container_status.as_deref());
-        let mut labels = read_labels(status.labels.as_ref());
-        keep(&mut labels, CONTAINER_STATUS, container.as_ref());
-        keep(&mut labels, CHECK_STATUS, status.check_status.as_ref());
-        keep(&mut labels, LIMITATION, status.limitation.as_ref());
+        let keep_all = |map: &mut _| {
+            keep(map, CONTAINER_STATUS, container.as_ref());
+            keep(map, CHECK_STATUS, status.check_status.as_ref());
+            keep(map, LIMITATION, status.limitation.as_ref());
+        };
         let unreachable = status.unreachable_time.as_ref();
         Ok(Self {
             task_id: (&status.task_id).try_into().at("task_id")?,
@@ -89,7 +93,7 @@ impl TryFrom<&schema::TaskStatus> for Status {
                 .map(read_moment)
                 .transpose()
                 .at("unreachable_time")?,
-            labels,
+            labels: read_with(status.labels.as_ref(), keep_all, marks_of_status),
         })
     }
 }
@@ -230,7 +234,7 @@ impl Describe<schema::TaskStatus> for Status {
             .source(Some(self.source))
             .reason(self.reason)
             .uuid(self.uuid.as_ref().map(|uuid| uuid.0.as_slice()))
-            .labels(write_other_labels_of_status(&self.labels))
+            .labels(other_labels_of_status(&self.labels).message())
             .container_status(contained(self))
             .unreachable_time(self.unreachable_since)
             .check_status(check_status(&self.labels))

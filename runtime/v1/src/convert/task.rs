@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use protocol::marks::DISCOVERY;
 use resources::Invalid;
 
-use super::marked::{discovery, keep, write_other_labels};
+use super::labels::read_with;
+use super::marked::{discovery, keep, marks, other_labels};
 use super::resource::{read_resources, write_resources};
-use super::{At, each, need, read_labels, refuse, some};
+use super::{At, each, need, refuse, some};
 use crate::schema::{
     CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DiscoveryInfo,
     DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo,
@@ -76,7 +77,7 @@ impl From<&protocol::TaskInfo> for TaskInfo {
                 .command
                 .as_ref()
                 .map(|command| Box::new(command.into())),
-            labels: write_other_labels(&task.labels),
+            labels: other_labels(&task.labels).message(),
             discovery: discovery(&task.labels).map(Box::new),
             kill_policy: task.kill_policy.as_ref().map(Into::into),
             ..Self::default()
@@ -89,9 +90,7 @@ fn with_discovery(
     labels: Option<&Labels>,
     discovery: Option<&DiscoveryInfo>,
 ) -> BTreeMap<String, String> {
-    let mut labels = read_labels(labels);
-    keep(&mut labels, DISCOVERY, discovery);
-    labels
+    read_with(labels, |map| keep(map, DISCOVERY, discovery), marks)
 }
 
 /// A container in which nothing is asked for is what every executor has; no other can be had yet.
@@ -214,7 +213,7 @@ impl From<&protocol::ExecutorInfo> for ExecutorInfo {
             command: Some(Box::new((&executor.command).into())),
             name: Some(executor.name.clone()),
             shutdown_grace_period: executor.shutdown_grace_period.map(Into::into),
-            labels: write_other_labels(&executor.labels),
+            labels: other_labels(&executor.labels).message(),
             discovery: discovery(&executor.labels).map(Box::new),
             r#type: Some(ExecutorInfoType::Custom),
             ..Self::default()

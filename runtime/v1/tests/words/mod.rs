@@ -1,5 +1,7 @@
 //! Words of the protocol, made by chance.
 
+mod notes;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
-    TaskStatus, Unavailability, Uuid, marks,
+    TaskStatus, Unavailability, Uuid,
 };
 use resources::{
     Annotations, Attribute, AttributeValue, Attributes, Conversion, DiskInfo, DiskSource, Label,
@@ -44,68 +46,6 @@ impl Chance {
 
     fn id<T: std::str::FromStr<Err = protocol::InvalidId>>(&mut self) -> T {
         self.name().parse().unwrap()
-    }
-
-    fn labels(&mut self) -> BTreeMap<String, String> {
-        self.list(|chance| (chance.text(), chance.text()))
-            .into_iter()
-            .collect()
-    }
-
-    /// Labels, among which may be how something is found, or a text that only looks so.
-    fn labels_of_what_is_found(&mut self) -> BTreeMap<String, String> {
-        let mut labels = self.labels();
-        let found = self.some(|chance| {
-            chance.pick(&[
-                r#"{"visibility":"CLUSTER"}"#,
-                r#"{"visibility":"EXTERNAL","name":"web","ports":{"ports":[{"number":80,"name":"http"}]}}"#,
-                r#"{ "visibility": "CLUSTER" }"#,
-                r#"{"visibility":"CLUSTER","unknown":1}"#,
-                r#"{"name":"web"}"#,
-                "no JSON",
-            ])
-        });
-        labels.extend(found.map(|text| (marks::DISCOVERY.to_owned(), text.to_owned())));
-        labels
-    }
-
-    /// Labels of a status, among which may be what an executor says, or texts that only look so.
-    fn labels_of_a_status(&mut self) -> BTreeMap<String, String> {
-        let mut labels = self.labels();
-        let texts: [(&str, &[&str]); 3] = [
-            (
-                marks::CONTAINER_STATUS,
-                &[
-                    r#"{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"172.17.0.2"}],"name":"bridge"}]}"#,
-                    r#"{"cgroup_info":{"net_cls":{"classid":7}},"executor_pid":42}"#,
-                    r#"{"container_id":{"value":"plain"},"executor_pid":42}"#,
-                    "{}",
-                    "no JSON",
-                ],
-            ),
-            (
-                marks::CHECK_STATUS,
-                &[
-                    r#"{"type":"HTTP","http":{"status_code":200}}"#,
-                    r#"{"type":"COMMAND","command":{}}"#,
-                    "{}",
-                    r#"{"type": "TCP"}"#,
-                ],
-            ),
-            (
-                marks::LIMITATION,
-                &[
-                    r#"{"resources":[{"name":"mem","type":"SCALAR","scalar":{"value":64.0}}]}"#,
-                    "{}",
-                    r#"{"resources":[]}"#,
-                ],
-            ),
-        ];
-        for (mark, texts) in texts {
-            let text = self.some(|chance| chance.pick(texts).to_owned());
-            labels.extend(text.map(|text| (mark.to_owned(), text)));
-        }
-        labels
     }
 
     fn role(&mut self) -> Role {
@@ -242,7 +182,7 @@ impl Chance {
             value: self.text(),
             shell: self.half(),
             arguments: self.list(Self::text),
-            environment: self.labels(),
+            environment: self.pairs(),
             user: self.some(Self::text),
         }
     }
