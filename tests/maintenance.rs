@@ -172,6 +172,17 @@ fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
         });
     assert_eq!(inverse["unavailability"], away);
     assert_eq!(inverse["agent_id"], offer.0["agent_id"]);
+    // SPEC 2.8: where the agent's pages are.
+    let url = &inverse["url"];
+    assert_eq!(url, &offer.0["url"]);
+    assert_eq!(
+        (&url["scheme"], &url["path"]),
+        (&json!("http"), &json!("/slave(1)"))
+    );
+    assert_eq!(url["address"]["hostname"], machine["hostname"]);
+    let port = url["address"]["port"].as_u64().expect("a port");
+    let served = crate::support::get(port.try_into().expect("a port"), "/slave(1)/state").1;
+    assert!(served.contains(offer.0["agent_id"]["value"].as_str().expect("an id")));
     scheduler.says(
         json!({"type": "ACCEPT_INVERSE_OFFERS", "accept_inverse_offers": {
             "inverse_offer_ids": [inverse["id"]], "filters": {"refuse_seconds": 3600.0},

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use protocol::agent::Served;
 use protocol::{AgentId, AgentInfo, AgentOrders, Unavailability, Uuid};
 use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
@@ -53,6 +54,14 @@ impl Agent {
     /// The address that it came from, which its containers have too.
     pub fn address(&self) -> Option<IpAddr> {
         self.ip.as_deref()?.parse().ok()
+    }
+
+    /// Where its pages are.
+    pub fn served(&self) -> Served {
+        Served {
+            address: self.address(),
+            port: self.info.port,
+        }
     }
 
     /// Whether it is connected and offered.

@@ -273,11 +273,16 @@ impl Books {
                 self.not_asked(grant.framework_id, grant.agent_id, None, out);
                 continue;
             };
+            let agent = self.agents.get(&grant.agent_id);
             let offer = InverseOffer {
                 id: self.ids.offer(),
                 framework_id: grant.framework_id.clone(),
                 agent_id: grant.agent_id,
                 unavailability: grant.unavailability,
+                hostname: agent
+                    .map(|agent| agent.info.hostname.clone())
+                    .unwrap_or_default(),
+                served: agent.map(Agent::served),
             };
             ids.push(offer.id.clone());
             self.inverse_offers.insert(Arc::new(offer.clone()));

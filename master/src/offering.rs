@@ -99,6 +99,7 @@ impl Books {
             executor_ids: executor_ids.unwrap_or_default(),
             unavailability: agent.unavailability,
             domain: agent.info.domain.clone(),
+            served: Some(agent.served()),
             framework_id: grant.framework_id,
             agent_id: grant.agent_id,
             role: grant.role,

@@ -292,6 +292,7 @@ mod tests {
             executor_ids: Vec::new(),
             unavailability: None,
             domain: None,
+            served: None,
         })
     }
 

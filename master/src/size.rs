@@ -125,6 +125,7 @@ mod tests {
                 duration: Some(std::time::Duration::MAX),
             }),
             domain: None,
+            served: None,
         }
     }
 

@@ -151,6 +151,7 @@
 //!         executor_ids: Vec::new(),
 //!         unavailability: None,
 //!         domain: None,
+//!         served: None,
 //!     };
 //!     let scheduler = node.whereis("scheduler").unwrap();
 //!     master.tell(&scheduler, OffersMade { offers: vec![offer.clone()] }).unwrap();

@@ -429,6 +429,7 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
         executor_ids: Default::default(),
         unavailability: None,
         domain: None,
+        served: None,
     };
     let entry = serde_json::to_value(pieces::OfferEntry(&offer)).unwrap();
     has_keys(&entry, "id framework_id allocation_info slave_id resources");

@@ -184,6 +184,7 @@ mod tests {
             executor_ids: Vec::new(),
             unavailability: None,
             domain: None,
+            served: None,
         }
     }
 

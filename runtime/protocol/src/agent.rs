@@ -1,6 +1,6 @@
 //! Who an agent and a master are (SPEC 2.8).
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use resources::{Attributes, Invalid, Resources};
@@ -53,6 +53,15 @@ impl std::str::FromStr for Domain {
             zone: zone.to_owned(),
         })
     }
+}
+
+/// Where an agent's pages are found over HTTP, beside its host name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The address that it came from, where it is known.
+    pub address: Option<IpAddr>,
+    /// Its HTTP port.
+    pub port: u16,
 }
 
 /// What operators have ordered about an agent (SPEC 3.2). The default: nothing.

@@ -10,6 +10,7 @@ use resources::Invalid;
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Served;
 use crate::id::{AgentId, FrameworkId, OfferId};
 
 /// The most bytes of a host's name.
@@ -130,6 +131,12 @@ pub struct InverseOffer {
     pub agent_id: AgentId,
     /// When it will be away.
     pub unavailability: Unavailability,
+    /// The agent's host. No link tells it, nor what follows: frameworks over HTTP are told by their own master, native ones are not.
+    #[serde(skip)]
+    pub hostname: String,
+    /// Where the agent's pages are.
+    #[serde(skip)]
+    pub served: Option<Served>,
 }
 
 /// What a framework said to an inverse offer.

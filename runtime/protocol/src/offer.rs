@@ -5,7 +5,7 @@ use std::time::Duration;
 use resources::{Attributes, Resources};
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Domain;
+use crate::agent::{Domain, Served};
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId};
 use crate::maintenance::Unavailability;
 
@@ -35,6 +35,9 @@ pub struct Offer {
     /// Where the agent lies. No link tells it: frameworks over HTTP are told by their own master, native ones are not.
     #[serde(skip)]
     pub domain: Option<Domain>,
+    /// Where the agent's pages are, which no link tells either.
+    #[serde(skip)]
+    pub served: Option<Served>,
 }
 
 /// For how long what was refused should not be offered again.

@@ -291,6 +291,8 @@ fn a_released_message_keeps_its_bytes() {
                 framework_id: framework_id.clone(),
                 agent_id: agent_id.clone(),
                 unavailability: unavailability(),
+                hostname: String::new(),
+                served: None,
             }],
         }),
         line(InverseOfferRescinded {

@@ -2,7 +2,7 @@
 //!
 //! `TryFrom` reads a message: what it says that Meros has no words for is refused with field, value and what was expected. `From` writes
 //! one, and never fails; what large answers are full of is written straight instead ([`Describe`](crate::describe::Describe)). Passed over without a word is only what informs people and tools and changes nothing: the `source` and
-//! `framework_id` of an executor, the URL of an offer. Fields of Mesos that are deprecated are read where they mean something, and not written
+//! `framework_id` of an executor, the path of an offer's URL. Fields of Mesos that are deprecated are read where they mean something, and not written
 //! but for `FrameworkInfo.role`, which frameworks with a single role still read.
 
 mod constraints;

@@ -212,6 +212,7 @@ pub(crate) fn happen(books: &mut Books, (what, a, f, t): Event, now: u64) {
                 executor_ids: Default::default(),
                 unavailability: None,
                 domain: None,
+                served: None,
             })),
             _ => {}
         },

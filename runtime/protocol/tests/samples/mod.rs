@@ -108,6 +108,7 @@ pub fn offer() -> Offer {
         executor_ids: vec![id("e")],
         unavailability: Some(unavailability()),
         domain: None,
+        served: None,
     }
 }
 

@@ -6,8 +6,9 @@ use protocol::maintenance::{InverseAnswer, MaintenanceStatus, Window};
 use protocol::{InverseOffer, MachineId, Unavailability};
 use resources::Invalid;
 
+use super::offer::{read_url, url};
 use super::status::read_moment;
-use super::{At, all, some, write};
+use super::{At, all, need, refuse, some, write};
 use crate::schema::allocator::{InverseOfferStatus, InverseOfferStatusStatus};
 use crate::schema::maintenance::{self, ClusterStatus, ClusterStatusDrainingMachine, Schedule};
 use crate::schema::{self, MachineID};
@@ -89,11 +90,34 @@ pub fn schedule(windows: &[Window]) -> Schedule {
     }
 }
 
+impl TryFrom<&schema::InverseOffer> for InverseOffer {
+    type Error = Invalid;
+
+    fn try_from(offer: &schema::InverseOffer) -> Result<Self, Invalid> {
+        let whole = "none, since an agent is left as a whole";
+        refuse("resources", !offer.resources.is_empty(), "set", whole)?;
+        let agent = need("agent_id", offer.agent_id.as_ref(), "the agent to leave")?;
+        let url = offer.url.as_deref();
+        let hostname = url.and_then(|url| url.address.hostname.clone());
+        Ok(Self {
+            id: (&offer.id).try_into().at("id")?,
+            framework_id: (&offer.framework_id).try_into().at("framework_id")?,
+            agent_id: agent.try_into().at("agent_id")?,
+            unavailability: (&offer.unavailability).try_into().at("unavailability")?,
+            hostname: hostname.unwrap_or_default(),
+            served: url.and_then(read_url),
+        })
+    }
+}
+
 impl From<&InverseOffer> for schema::InverseOffer {
     /// It is for the whole agent, and so names no resources.
     fn from(offer: &InverseOffer) -> Self {
         Self {
             id: (&offer.id).into(),
+            url: offer
+                .served
+                .map(|served| Box::new(url(&offer.hostname, served))),
             framework_id: (&offer.framework_id).into(),
             agent_id: Some((&offer.agent_id).into()),
             unavailability: (&offer.unavailability).into(),

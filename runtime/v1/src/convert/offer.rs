@@ -1,12 +1,13 @@
 //! Offers.
 
+use protocol::agent::Served;
 use resources::{Attributes, Invalid};
 
 use super::nodes::read_domain;
 use super::resource::{read_resources, say_resources};
 use super::{At, all, some};
 use crate::describe::{Describe, Each, Fields, Output, made};
-use crate::schema::{DomainInfo, Offer, ResourceAllocationInfo, Unavailability};
+use crate::schema::{Address, DomainInfo, Offer, ResourceAllocationInfo, URL, Unavailability};
 
 impl TryFrom<&Offer> for protocol::Offer {
     type Error = Invalid;
@@ -25,6 +26,7 @@ impl TryFrom<&Offer> for protocol::Offer {
             executor_ids: all("executor_ids", &offer.executor_ids)?,
             unavailability: some("unavailability", offer.unavailability.as_ref())?,
             domain: offer.domain.as_ref().and_then(read_domain),
+            served: offer.url.as_deref().and_then(read_url),
         })
     }
 }
@@ -42,10 +44,33 @@ impl Describe<Offer> for protocol::Offer {
             .resources(say_resources(&self.resources))
             .executor_ids(Each(&self.executor_ids))
             .attributes(Each(&self.attributes))
+            .url(self.served.map(|served| url(&self.hostname, served)))
             .unavailability(unavailability)
             .allocation_info(Some(ResourceAllocationInfo { role }))
             .domain(domain);
     }
+}
+
+/// Where an agent is found, in parts. Mesos says `http` of each, also of one that serves HTTPS.
+pub(super) fn url(hostname: &str, served: Served) -> URL {
+    URL {
+        scheme: "http".to_owned(),
+        address: Address {
+            hostname: Some(hostname.to_owned()),
+            ip: served.address.map(|address| address.to_string()),
+            port: served.port.into(),
+        },
+        path: Some("/slave(1)".to_owned()),
+        ..URL::default()
+    }
+}
+
+pub(super) fn read_url(url: &URL) -> Option<Served> {
+    let address = url.address.ip.as_ref();
+    Some(Served {
+        address: address.and_then(|address| address.parse().ok()),
+        port: url.address.port.try_into().ok()?,
+    })
 }
 
 impl From<&protocol::Offer> for Offer {

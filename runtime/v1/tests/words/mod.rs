@@ -1,12 +1,13 @@
 //! Words of the protocol, made by chance.
 
 mod notes;
+mod operators;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use protocol::agent::Domain;
+use protocol::agent::{Domain, Served};
 use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
@@ -308,6 +309,15 @@ impl Chance {
             executor_ids: self.list(Self::id),
             unavailability: self.some(Self::unavailability),
             domain: self.some(Self::domain),
+            served: self.some(Self::served),
+        }
+    }
+
+    fn served(&mut self) -> Served {
+        let bits = self.next();
+        Served {
+            address: self.some(|_| Ipv4Addr::from_bits(bits as u32).into()),
+            port: (bits >> 48) as u16,
         }
     }
 

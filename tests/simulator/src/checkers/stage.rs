@@ -115,6 +115,7 @@ pub fn offer(id: &str, framework: &str, what: &Resources) -> Offer {
         executor_ids: Vec::new(),
         unavailability: None,
         domain: None,
+        served: None,
     }
 }
 

@@ -110,6 +110,7 @@ mod tests {
             executor_ids: Vec::new(),
             unavailability: None,
             domain: None,
+            served: None,
         }
     }
 
