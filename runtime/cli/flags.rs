@@ -12,6 +12,8 @@ use std::time::Duration;
 use protocol::agent::Domain;
 use runtime::Placement;
 
+use crate::discreet::without_password;
+
 /// Turns the dash form of long flags into the underscore form, up to a bare `--`. Values are left alone.
 pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
@@ -139,7 +141,7 @@ pub fn domain(text: &str) -> Result<Domain, String> {
 
 /// As much of a text as a refusal repeats.
 fn shown(text: &str) -> String {
-    text.chars().take(80).collect()
+    without_password(text).chars().take(80).collect()
 }
 
 /// Reads `NAME=VALUE`.

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod bench;
 
 pub mod certs;
+mod discreet;
 pub mod door;
 pub mod failure;
 pub mod flags;
@@ -118,8 +119,13 @@ pub fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
 
+/// Reads a command line.
+fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(flags::underscored(arguments)).map_err(discreet::discreet)
+}
+
 fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(flags::underscored(arguments)) {
+    let cli = match read(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print(); // Nobody is there to read it.
@@ -195,6 +201,30 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// SPEC 3.14: who comes from Mesos may have a password in a URL of ZooKeeper.
+    #[test]
+    fn a_command_line_that_is_not_understood_is_told_without_its_passwords() {
+        let url = "zk://mesos:secret@10.0.0.7:2181/mesos";
+        for (given, words) in [
+            (&["master", "--zk", url][..], "--initial_masters"),
+            (&["master", &format!("--zk={url}")], "...@10.0.0.7:2181"),
+            (&["agent", "--master", url], "HOST:PORT,HOST:PORT"),
+            (
+                &["agents", "--master", "http://ops:secret@a:5050/x"],
+                "is not HOST:PORT",
+            ),
+            (&["master", url], "unexpected argument"),
+            (&["master", &format!("--zkk={url}")], "--zkk"),
+            (&["master", &format!("--port={url}")], "--port"),
+            (&[url], "unrecognized subcommand"),
+        ] {
+            let all = ["meros"].iter().chain(given).map(OsString::from);
+            let error = read(all).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

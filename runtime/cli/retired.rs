@@ -50,10 +50,12 @@ fn no_quorum(value: &str) -> Result<Infallible, String> {
     ))
 }
 
-fn no_zookeeper(value: &str) -> Result<Infallible, String> {
-    Err(format!(
-        "`{value}` is not needed: masters agree among themselves; use --initial_masters, and --master HOST:PORT,... elsewhere"
-    ))
+/// The value may hold a password, and is not repeated.
+fn no_zookeeper(_: &str) -> Result<Infallible, String> {
+    Err(
+        "masters need no ZooKeeper, and agree among themselves: use --initial_masters, and --master HOST:PORT,... elsewhere"
+            .to_owned(),
+    )
 }
 
 fn no_session(_: &str) -> Result<Infallible, String> {
