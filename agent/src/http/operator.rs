@@ -9,13 +9,14 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http::api::{Asked, Refusal, answer};
+use http::build;
 use http::files::{Entry, FileError, Place, browse, read};
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
     ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders,
     ResponseGetVersion, ResponseListFiles, ResponseReadFile, ResponseType,
 };
-use v1::schema::{FileInfo, Flag, Metric, TimeInfo, VersionInfo};
+use v1::schema::{FileInfo, Flag, Metric, TimeInfo};
 
 use super::{PATIENCE, Pages, answers, unavailable};
 use crate::agent::VERSION;
@@ -66,10 +67,7 @@ impl Pages {
             }
             CallType::GetVersion => {
                 answer.get_version = Some(Box::new(ResponseGetVersion {
-                    version_info: VersionInfo {
-                        version: VERSION.to_owned(),
-                        ..VersionInfo::default()
-                    },
+                    version_info: build::version_info(VERSION),
                 }));
                 ResponseType::GetVersion
             }

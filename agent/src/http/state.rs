@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use authority::Approver;
+use http::build;
 use protocol::agent::Domain;
 use protocol::task::Labels;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
@@ -54,8 +55,8 @@ pub(super) fn whole(
         "git_sha": "",
         "git_branch": "",
         "git_tag": "",
-        "build_date": "",
-        "build_time": 0.0,
+        "build_date": build::date(),
+        "build_time": build::time() as f64,
         "build_user": "",
         "start_time": now.as_secs_f64() - state.figures.uptime_secs,
         "id": info.id.as_ref().map_or("", |id| id.as_str()),

@@ -19,13 +19,14 @@ use axum::response::{IntoResponse, Response};
 use v1::Form;
 use v1::convert::operator::{Said, said};
 use v1::pieces::Keeper;
+use v1::schema::Metric;
 use v1::schema::master::{
     Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetLoggingLevel,
     ResponseGetMetrics, ResponseGetVersion, ResponseListFiles, ResponseType,
 };
-use v1::schema::{Metric, VersionInfo};
 
 use ::http::api::{Asked, Refusal};
+use ::http::build;
 
 use super::shown::Shown;
 use super::source::{self, Found, late};
@@ -196,10 +197,7 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
             ResponseType::GetHealth
         }
         CallType::GetVersion => {
-            let version_info = VersionInfo {
-                version: pages.version.clone(),
-                ..VersionInfo::default()
-            };
+            let version_info = build::version_info(&pages.version);
             answer.get_version = Some(Box::new(ResponseGetVersion { version_info }));
             ResponseType::GetVersion
         }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ::http::build;
 use protocol::agent::Domain;
 use protocol::{FrameworkId, TaskState};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -42,17 +43,12 @@ impl Entries for Whole<'_> {
         let active = shown.agents().filter(|agent| agent.is_active()).count();
         let inactive = shown.agents().count() - active;
         object.serialize_entry("version", &master.version)?;
-        // A build bears no date and no place, so that the same source is the same program.
-        for key in [
-            "git_sha",
-            "git_branch",
-            "git_tag",
-            "build_date",
-            "build_user",
-        ] {
+        // A build bears no place, so that the same source is the same program.
+        for key in ["git_sha", "git_branch", "git_tag", "build_user"] {
             object.serialize_entry(key, "")?;
         }
-        object.serialize_entry("build_time", &0.0)?;
+        object.serialize_entry("build_date", &build::date())?;
+        object.serialize_entry("build_time", &(build::time() as f64))?;
         object.serialize_entry("start_time", &books.started.as_secs_f64())?;
         object.serialize_entry("elected_time", &books.elected.as_secs_f64())?;
         object.serialize_entry("id", &master.id)?;

@@ -7,6 +7,7 @@
 pub mod api;
 mod bodies;
 mod body;
+pub mod build;
 mod door;
 pub mod files;
 mod gate;

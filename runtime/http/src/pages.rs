@@ -16,6 +16,7 @@ use serde_json::json;
 use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
+use crate::build;
 use crate::help::{self, Help, HelpQuery};
 use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
 
@@ -77,7 +78,15 @@ async fn help_page(State(about): State<About>, query: Query<HelpQuery>) -> Respo
 }
 
 async fn version(State(about): State<About>) -> Response {
-    Json(json!({ "version": about.version, "service": about.service, "node": about.node.id().to_string() })).into_response()
+    Json(json!({
+        "version": about.version,
+        "build_date": build::date(),
+        "build_time": build::time() as f64,
+        "build_user": "",
+        "service": about.service,
+        "node": about.node.id().to_string(),
+    }))
+    .into_response()
 }
 
 #[derive(Deserialize)]
