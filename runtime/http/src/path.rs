@@ -1,10 +1,31 @@
 //! The path of a request as Mesos reads it: slashes that say nothing are passed over, and some clients percent-encode the parentheses of
-//! `/slave(1)` (SPEC 3.9).
+//! `/slave(1)` (SPEC 3.9). Some of its pages have an older name that ends in `.json`, by which older tools still ask.
 //!
 //! Pure. Whoever stands behind it, be it a guard or a route, sees one spelling.
 
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
+
+/// Pages that have an older name, too; `/state` and `/tasks` are served by both.
+const OLDER: [&str; 6] = [
+    "/roles",
+    "/monitor/statistics",
+    "/files/browse",
+    "/files/read",
+    "/files/download",
+    "/files/debug",
+];
+
+/// The same path without what the older names end in.
+fn newer(path: &str) -> Option<&str> {
+    let newer = path.strip_suffix(".json")?;
+    let mut below = ["", "/master", "/slave(1)"].into_iter();
+    let is_known = below.any(|actor| {
+        let page = newer.strip_prefix(actor);
+        page.is_some_and(|page| OLDER.contains(&page))
+    });
+    is_known.then_some(newer)
+}
 
 /// The same with the path that is meant; `None` if that is the one it has.
 pub(crate) fn meant(uri: &Uri) -> Option<Uri> {
@@ -15,6 +36,9 @@ pub(crate) fn meant(uri: &Uri) -> Option<Uri> {
     for part in parts {
         meant.push('/');
         meant.push_str(part);
+    }
+    if let Some(length) = newer(&meant).map(str::len) {
+        meant.truncate(length);
     }
     if meant == path {
         return None;
@@ -44,6 +68,21 @@ mod tests {
                 "//slave%281%29//flags/?jsonp=f",
                 Some("/slave(1)/flags?jsonp=f"),
             ),
+            ("/roles.json", Some("/roles")),
+            ("/master/roles.json?jsonp=f", Some("/master/roles?jsonp=f")),
+            (
+                "/slave%281%29/monitor/statistics.json",
+                Some("/slave(1)/monitor/statistics"),
+            ),
+            (
+                "/files/read.json?path=/a.json",
+                Some("/files/read?path=/a.json"),
+            ),
+            // Only pages that have such a name.
+            ("/state.json", None),
+            ("/quota/roles.json", None),
+            ("/weights.json", None),
+            ("/.json", None),
             // Only in the name of an actor.
             ("/quota/a%28b%29", None),
             ("/%2573tate", None),
