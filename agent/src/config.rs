@@ -3,6 +3,7 @@
 //! [`Settings`] is what was asked for, [`Config`] what can be worked with; only [`Settings::check`] makes one of the other.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub work_dir: PathBuf,
     /// `--hostname`; default: the host's own name.
     pub hostname: Option<String>,
+    /// `--ip`, if it is one address: that of containers, too. None: the host's name, if that is one.
+    pub address: Option<IpAddr>,
     /// `--port`: for HTTP and QUIC, default 5051. It is only told to others here.
     pub port: u16,
     /// `--resources`: text or JSON; what is missing is detected.
@@ -82,6 +85,7 @@ impl Settings {
         Self {
             masters,
             hostname: None,
+            address: None,
             port: 5051,
             resources: None,
             attributes: None,
@@ -227,6 +231,12 @@ impl Config {
     /// Where everything of this agent is kept.
     pub fn work_dir(&self) -> &Path {
         &self.settings.work_dir
+    }
+
+    /// The address that containers have: its own, as far as it was told one.
+    pub fn container_address(&self) -> Option<IpAddr> {
+        let named = || self.info.hostname.parse().ok();
+        self.settings.address.or_else(named)
     }
 
     /// Where executors are heard.

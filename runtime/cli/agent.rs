@@ -329,6 +329,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         address,
     } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
+    let ip = address.ip();
+    settings.address = (!ip.is_unspecified()).then_some(ip);
     settings.port = address.port();
     settings.https_only = door.tls.is_some() && !door.plain;
     settings.acls = access.acls.clone();

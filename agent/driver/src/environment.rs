@@ -41,6 +41,10 @@ pub const AGENT_SCHEME: &str = "MEROS_AGENT_SCHEME";
 pub const LIBPROCESS_SSL_ENABLED: &str = "LIBPROCESS_SSL_ENABLED";
 /// The port of an executor that is linked to libprocess: `0`, that is any.
 pub const LIBPROCESS_PORT: &str = "LIBPROCESS_PORT";
+/// The address of the executor's network, which is its agent's.
+pub const CONTAINER_IP: &str = "MESOS_CONTAINER_IP";
+/// The same, to which an executor that is linked to libprocess binds.
+pub const LIBPROCESS_IP: &str = "LIBPROCESS_IP";
 /// The Unix socket on which the agent hears its executors.
 pub const SOCKET: &str = "MEROS_EXECUTOR_SOCKET";
 /// What proves to the agent that this is the executor it started. Nobody else should see it.

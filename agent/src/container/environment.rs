@@ -1,7 +1,7 @@
 //! What an executor is started with: its program, its user and its environment (SPEC 2.5). Pure.
 //!
-//! Executors of Mesos find here what they look for. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are not set, since a container has the network of
-//! its host, nor `MESOS_DOMAIN_SOCKET`: HTTP is served over TCP alone.
+//! Executors of Mesos find here what they look for. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are the address of the agent, since a container has the
+//! network of its host, and not set where the agent was told none. `MESOS_DOMAIN_SOCKET` is never set: HTTP is served over TCP alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,6 +111,10 @@ fn variables(
         let backoff = duration::format(backoff);
         all.push((variable::SUBSCRIPTION_BACKOFF_MAX, backoff));
     }
+    if let Some(address) = config.container_address() {
+        all.push((variable::CONTAINER_IP, address.to_string()));
+        all.push((variable::LIBPROCESS_IP, address.to_string()));
+    }
     if let Some(role) = allocation_role(container) {
         all.push((variable::ALLOCATION_ROLE, role));
     }
@@ -218,6 +222,23 @@ mod tests {
         ] {
             assert!(!of_one.contains_key(absent), "{absent}");
         }
+    }
+
+    /// SPEC 2.5: a container has the network of its host.
+    #[test]
+    fn an_executor_finds_the_address_that_its_agent_was_told() {
+        let of = |hostname: Option<&str>, address: Option<[u8; 4]>| {
+            let environment = environment_of(false, true, |chosen| {
+                chosen.hostname = hostname.map(str::to_owned);
+                chosen.address = address.map(Into::into);
+            });
+            let found = ["MESOS_CONTAINER_IP", "LIBPROCESS_IP"].map(|name| environment.get(name));
+            assert_eq!(found[0], found[1]);
+            found[0].cloned().unwrap_or_default()
+        };
+        assert_eq!(of(None, None), "");
+        assert_eq!(of(Some("a.example"), Some([10, 0, 0, 7])), "10.0.0.7");
+        assert_eq!(of(Some("10.0.0.8"), None), "10.0.0.8");
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub struct ContainerView {
     pub phase: Phase,
     /// The process that leads its session, while it runs.
     pub leader: Option<i32>,
-    /// The address of its network, which is its host's, where the agent's host name is an address.
+    /// The address of its network, which is its host's, where the agent was told one.
     pub address: Option<IpAddr>,
     /// Its sandbox.
     pub directory: String,
@@ -468,7 +468,7 @@ impl Containerizer {
             is_command: container.is_command,
             phase: container.phase,
             leader: container.leader,
-            address: self.agent.hostname.parse().ok(),
+            address: self.config.container_address(),
             directory: self
                 .runs(framework_id, &container.executor.executor_id)
                 .join(container.id.as_str())
