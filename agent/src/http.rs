@@ -19,7 +19,7 @@ use std::time::Duration;
 use authority::{Acls, Action, Shared, Subject};
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use axum::{Extension, Json, Router};
 use http::api::{Refusal, Streams};
 use http::files::{self, Finder};
@@ -74,6 +74,7 @@ pub fn routes(
         // Clients of Mesos use this name too, which is served since it begins so.
         .route("/api/v1/operator", any(operator::call))
         .route("/api/v1/executor", any(executor::call))
+        .route("/api/v1/resource_provider", post(no_providers))
         .route("/state", get(state))
         .route("/state.json", get(state))
         .route("/flags", get(flags))
@@ -117,6 +118,11 @@ impl Pages {
         seen.map_err(Refusal::forbidden)?;
         Ok(self.agent.config().flags())
     }
+}
+
+/// Providers of resources would subscribe here.
+async fn no_providers() -> Refusal {
+    Refusal::not_served("resource providers are not served by this agent: what it offers is its own")
 }
 
 fn unavailable(problem: impl std::fmt::Display) -> Refusal {

@@ -225,7 +225,7 @@ fn each_way_to_fail_has_its_state_and_message() {
             world.ends("signal").await,
             TaskState::Failed,
             failed,
-            "Command terminated by signal Segmentation fault",
+            "Command terminated with signal Segmentation fault",
         );
         let message = "execute `/no/such/program`: No such file or directory";
         check(
@@ -277,7 +277,7 @@ fn a_kill_is_polite_at_first_and_certain_after_the_grace() {
             (stubborn.state, stubborn.termination),
             (TaskState::Killed, Some(Termination::Signaled(9)))
         );
-        assert_eq!(stubborn.message, "Command terminated by signal Killed");
+        assert_eq!(stubborn.message, "Command terminated with signal Killed");
     });
 }
 

@@ -24,7 +24,7 @@ pub fn outcome(termination: Termination, kill_wanted: bool) -> Outcome {
     let message = match termination {
         Termination::Exited(code) => format!("Command exited with status {code}"),
         Termination::Signaled(signal) => {
-            format!("Command terminated by signal {}", signal_name(signal))
+            format!("Command terminated with signal {}", signal_name(signal))
         }
     };
     let (state, reason) = match termination {
@@ -137,13 +137,13 @@ mod tests {
             Termination::Signaled(9),
             false,
             TaskState::Failed,
-            "Command terminated by signal Killed",
+            "Command terminated with signal Killed",
         );
         check(
             Termination::Signaled(15),
             true,
             TaskState::Killed,
-            "Command terminated by signal Terminated",
+            "Command terminated with signal Terminated",
         );
         check(
             Termination::Exited(0),
@@ -155,7 +155,7 @@ mod tests {
             Termination::Signaled(40),
             false,
             TaskState::Failed,
-            "Command terminated by signal 40",
+            "Command terminated with signal 40",
         );
     }
 
