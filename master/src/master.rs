@@ -437,6 +437,9 @@ impl Handler<Exited> for Master {
     fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
         let pid = exited.pid;
         if self.is_allocator(&pid) {
+            if ctx.node().is_shutting_down() {
+                return; // All end, in whatever order.
+            }
             tracing::error!(allocator = %pid, reason = ?exited.reason, "the allocator fell; it is told anew what there is");
             self.change(ctx, |books, _, out| books.rescind_all(out));
             self.begin_allocation_later(ctx);
