@@ -123,7 +123,10 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
     for kind in ["LAUNCH_CONTAINER", "PRUNE_IMAGES"] {
         check(endpoint.call(&call(&json!({"type": kind}))), 501, kind);
     }
-    for path in ["/api/v1/resource_provider", "/slave(1)/api/v1/resource_provider"] {
+    for path in [
+        "/api/v1/resource_provider",
+        "/slave(1)/api/v1/resource_provider",
+    ] {
         let providers = Endpoint::new(port, path);
         let answer = providers.post("application/json", b"{}");
         check(answer, 501, "resource providers");

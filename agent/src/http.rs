@@ -122,7 +122,9 @@ impl Pages {
 
 /// Providers of resources would subscribe here.
 async fn no_providers() -> Refusal {
-    Refusal::not_served("resource providers are not served by this agent: what it offers is its own")
+    Refusal::not_served(
+        "resource providers are not served by this agent: what it offers is its own",
+    )
 }
 
 fn unavailable(problem: impl std::fmt::Display) -> Refusal {
