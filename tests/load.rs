@@ -22,6 +22,9 @@ use crate::writes::Writes;
 /// What a task takes: two fit on a CPU.
 const SHARE: &str = "cpus:0.5;mem:16";
 
+/// What is under way when a master falls may be told as lost: so many tasks each time at most, for no more fit at once.
+const LOST_MAX: usize = 8;
+
 /// What the framework was told so far.
 #[derive(Default)]
 struct Told {
@@ -184,7 +187,7 @@ impl Load {
     }
 
     /// Launches no more, waits until every task has ended, and looks at all: each has one end as its framework was told, be it as an
-    /// update, in answer to a question of the driver, or both; each that finished ran once, none other ran at all, and the framework
+    /// update, in answer to a question of the driver, or both; each that finished ran once, none other ran at all, few were lost, and the framework
     /// had one id all the time; what operators were told that was written is there. Gives how often it was subscribed.
     pub fn finish(mut self) -> usize {
         self.writes.finish();
@@ -218,6 +221,8 @@ impl Load {
         eprintln!(
             "{launched} tasks: {finished} ran, {lost} were lost before; none ended for {gap:?} at the most"
         );
+        let most = told.subscriptions * LOST_MAX;
+        assert!(lost <= most, "{lost} tasks were lost, expected {most}");
         told.subscriptions
     }
 }

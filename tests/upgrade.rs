@@ -3,7 +3,7 @@
 //! `--speak_previous` makes one binary say and hear, of each message that has changed, the version before the newest. Today those are an agent's
 //! `register_agent` and `reregister_agent`, which each master that comes to lead hears from each agent; a scheduler's `kill_task`, which goes on
 //! from the master to the agent; a master's `apply_operation`, and the `resources_reported` of an agent that could not do what its master had
-//! counted on.
+//! counted on; and the packets of the masters' group among themselves.
 
 use protocol::{Filters, Offer, Operation, OperationId, OperationState, TaskId, TaskState};
 use resources::{
@@ -13,7 +13,7 @@ use resources::{
 use crate::group::Group;
 use crate::load::Load;
 use crate::puppet::{Heard, Puppet, framework, task};
-use crate::support::{Cluster, Running};
+use crate::support::{Cluster, Running, get};
 
 /// The file in the cluster's directory from which on a master is of the newest version.
 fn new(index: usize) -> String {
@@ -126,6 +126,17 @@ fn volume(role: &str, id: &str) -> Resource {
     Resource::annotated(Name::Disk, Scalar::whole(DISK), annotations).expect("a volume")
 }
 
+/// How many messages the leader has said in a shape before the newest, to those of this role that it has a link to.
+fn said_older(group: &Group, role: &str) -> u64 {
+    let address = &group.addresses[group.leader()];
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let (_, page) = get(port.parse().expect("a number"), "/__processes__");
+    let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+    let links = page["links"].as_array().expect("links");
+    let links = links.iter().filter(|link| link["role"] == role);
+    links.filter_map(|link| link["said_older"].as_u64()).sum()
+}
+
 /// What is sent is what its receiver hears, between any two of scheduler, master and agent of either version; and nothing that runs is lost.
 #[test]
 fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() {
@@ -166,6 +177,9 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
     }
     let load = Load::start_as(&group.cluster, "load");
     owners.iter_mut().for_each(Owner::use_all);
+    for role in ["master", "agent"] {
+        assert!(said_older(&group, role) > 0, "{role}s hear what they know");
+    }
 
     for index in 0..3 {
         let marker = group.cluster.directory().join(new(index));
@@ -178,5 +192,6 @@ fn masters_are_upgraded_one_by_one_over_a_changed_message_and_nothing_is_lost() 
         load.goes_on();
         owners.iter_mut().for_each(Owner::use_all);
     }
+    assert_eq!(said_older(&group, "master"), 0, "all masters are new");
     load.finish();
 }

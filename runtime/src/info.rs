@@ -74,6 +74,8 @@ pub struct LinkInfo {
     pub frames_sent: u64,
     /// Frames that have come.
     pub frames_delivered: u64,
+    /// Messages that were said in a shape before the newest, because the peer hears no newer one, or this node is to say none.
+    pub said_older: u64,
     /// Questions that wait for the peer's reply.
     pub questions: u64,
 }
@@ -130,6 +132,7 @@ impl Node {
             queued_bytes: connection.outbox.queued() as u64,
             frames_sent: connection.outbox.written(),
             frames_delivered: connection.delivered.load(Ordering::Relaxed),
+            said_older: connection.said_older.load(Ordering::Relaxed),
             questions: connection.questions() as u64,
         });
         let mut infos: Vec<_> = infos.collect();
@@ -171,6 +174,7 @@ impl Node {
             put("queued_bytes", link.queued_bytes as f64);
             put("frames_sent", link.frames_sent as f64);
             put("frames_delivered", link.frames_delivered as f64);
+            put("said_older", link.said_older as f64);
             put("questions", link.questions as f64);
             put("age_secs", link.age.as_secs_f64());
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
@@ -287,6 +287,8 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
+    /// Messages said in a shape before the newest.
+    pub(crate) said_older: AtomicU64,
     pub(crate) born: Instant,
     questions: Mutex<FxHashMap<u64, Question>>,
     answering: AtomicUsize,
@@ -322,6 +324,7 @@ impl Connection {
             speaks_previous: node.speaks_previous(),
             outbox: Outbox::new(outgoing_max, short && peer_reads_short),
             delivered: AtomicU64::new(0),
+            said_older: AtomicU64::new(0),
             born: node.clock().now(),
             questions: Mutex::default(),
             answering: AtomicUsize::new(0),
@@ -354,10 +357,14 @@ impl Connection {
             true => oldest.max(newest.saturating_sub(1)),
             false => newest,
         };
-        match self.hello.hears.get(&id) {
+        let version = match self.hello.hears.get(&id) {
             Some(heard) => (*heard).clamp(oldest, ours),
             None => ours,
+        };
+        if version < newest {
+            self.said_older.fetch_add(1, Ordering::Relaxed);
         }
+        version
     }
 
     /// All but the body of a tell.

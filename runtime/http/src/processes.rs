@@ -16,13 +16,14 @@
 //!   }],
 //!   "links": [{
 //!     "peer": "agent.00000000000000a1", "role": "agent", "address": "127.0.0.1:5051", "dialled": false, "age_secs": 60.0,
-//!     "queued_bytes": 0, "frames_sent": 10, "frames_delivered": 12, "questions": 0
+//!     "queued_bytes": 0, "frames_sent": 10, "frames_delivered": 12, "said_older": 0, "questions": 0
 //!   }]
 //! }
 //! ```
 //!
 //! `depth` counts the messages that wait, and `oldest_secs` is how long the first of them has; `blocked` counts handlers that kept their
-//! thread for more than 100 ms; `refused` are messages that found the mailbox full, `dropped` those that made room for newer ones.
+//! thread for more than 100 ms; `refused` are messages that found the mailbox full, `dropped` those that made room for newer ones. `said_older` counts messages in a
+//! shape before the newest: while a cluster is upgraded it says who still speaks as before.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -96,6 +97,7 @@ fn link_json(link: &LinkInfo) -> Value {
         "queued_bytes": link.queued_bytes,
         "frames_sent": link.frames_sent,
         "frames_delivered": link.frames_delivered,
+        "said_older": link.said_older,
         "questions": link.questions,
     })
 }
@@ -155,6 +157,7 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
         "queued",
         "frames sent",
         "frames received",
+        "said in older shapes",
         "open questions",
         "age",
     ];
@@ -265,6 +268,7 @@ fn link_row(link: &LinkInfo) -> String {
         .cell(bytes(link.queued_bytes))
         .cell(link.frames_sent)
         .cell(link.frames_delivered)
+        .cell(link.said_older)
         .cell(link.questions)
         .cell(span(link.age))
         .end()

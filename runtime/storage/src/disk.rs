@@ -48,7 +48,7 @@ pub(crate) struct DirectoryLock {
 impl DirectoryLock {
     /// Makes the directory if there is none, and takes it.
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir).map_err(|error| unusable(dir, error))?;
+        make(dir).map_err(|error| unusable(dir, error))?;
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -93,6 +93,17 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), StoreError> {
             tracing::warn!(path = %path.display(), "deleting a snapshot that was never finished");
             fs::remove_file(&path).map_err(|error| unusable(dir, error))?;
         }
+    }
+    Ok(())
+}
+
+/// Makes this directory and those above it that are missing, so that their names survive a loss of power.
+fn make(dir: &Path) -> io::Result<()> {
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
     }
     Ok(())
 }
