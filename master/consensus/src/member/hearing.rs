@@ -1,5 +1,7 @@
 //! What a member hears: from its own node through its handle, and from other masters.
 
+use std::cmp::Reverse;
+
 use runtime::prelude::*;
 
 use super::charter::Entered;
@@ -348,16 +350,17 @@ impl<M: Replicated> Handler<Retire> for Member<M> {
         });
         retiring.promises.push(promise);
         let status = running.replica.status();
-        let able = |id: &&u64| status.members.voters.contains(id);
-        let best = status
-            .peers
-            .iter()
-            .filter(|(id, _)| able(id))
-            .max_by_key(|(_, peer)| (peer.silent.is_some(), peer.matched));
-        match best {
-            Some((to, _)) if running.replica.transfer(*to).is_ok() => {}
-            // Nobody can take it.
-            _ => retiring.until = retiring.until.min(self.ticks + 1),
+        let peers = status.peers.iter();
+        let mut voters: Vec<_> = peers
+            .filter(|(id, _)| status.members.voters.contains(*id))
+            .collect();
+        voters.sort_by_key(|(_, peer)| Reverse(peer.matched));
+        // Whoever was not heard of lately is refused.
+        let handed_over = voters
+            .into_iter()
+            .any(|(to, _)| running.replica.transfer(*to).is_ok());
+        if !handed_over {
+            retiring.until = retiring.until.min(self.ticks + 1); // Nobody can take it.
         }
         self.wake(ctx);
         reply

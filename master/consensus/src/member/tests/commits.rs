@@ -144,6 +144,30 @@ fn a_leader_that_retires_hands_over_first_and_the_gap_is_short() {
 }
 
 #[test]
+fn a_leader_that_retires_hands_over_to_one_that_lives() {
+    rehearse_network(|network| async move {
+        let names = ["a", "b", "c", "d", "e"];
+        let mut cluster = Cluster::of(network, &names);
+        names.iter().for_each(|name| cluster.start(name));
+        let leader = cluster.leader().await;
+        assert_eq!(cluster.propose(&leader, 1).await, Ok(1));
+        cluster.wait(1_000).await;
+        // The last of the list has all that it has, and is not there any more.
+        let dead = cluster.others(&leader).pop().unwrap();
+        cluster.isolate(&dead);
+        cluster.wait(1_000).await;
+        let member = cluster.members.remove(&leader).unwrap();
+        let started = cluster.clock.now();
+        member.retire().await;
+        cluster.clock.settle().await;
+        let next = cluster.leader().await;
+        let took = cluster.clock.now() - started;
+        assert_ne!(next, dead);
+        assert!(took < Duration::from_millis(250), "{took:?}");
+    });
+}
+
+#[test]
 fn a_follower_says_who_leads() {
     rehearse_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
