@@ -9,6 +9,7 @@
 mod apply;
 mod convert;
 mod guard;
+mod handover;
 mod lease;
 mod membership;
 mod memory;
@@ -72,6 +73,8 @@ pub struct Core {
     stash: Stash,
     told: Option<RoleNow>,
     refused: u64,
+    /// How often a leader has tried to hand over since its disk hangs.
+    fled: usize,
 }
 
 /// What every first member of a new group writes before it starts, so that all begin alike: the members, and the content that
@@ -147,6 +150,7 @@ impl Core {
             stash,
             told: None,
             refused: 0,
+            fled: 0,
         })
     }
 
@@ -167,9 +171,10 @@ impl Core {
         let given_up = self
             .reads
             .tick(self.now, again, self.settings.read_ticks_max);
-        self.stash
-            .reads
-            .extend(given_up.into_iter().map(|id| (id, Err(Rejected::Late))));
+        let late = self.late();
+        let given_up = given_up.into_iter().map(|id| (id, Err(late.clone())));
+        self.stash.reads.extend(given_up);
+        self.flee_from_disk();
         self.receiver.tick(self.now, &self.settings);
         let stalled = |sender: &Sender| sender.stalled(self.now, &self.settings);
         let failed: Vec<u64> = self

@@ -181,6 +181,7 @@ pub fn start<M: Replicated>(
         phase: Phase::Opening(Chartered::new(Roster::default(), machine)),
         store: Some(store),
         disk_bytes: 0,
+        disk_hangs: false,
         disk_measured: u64::MAX,
         peers: Peers::default(),
         watchers: Vec::new(),
@@ -202,6 +203,8 @@ pub struct Member<M: Replicated> {
     /// None while the disk works on it.
     store: Option<Box<dyn LogStore>>,
     disk_bytes: u64,
+    /// It was said that the disk hangs.
+    disk_hangs: bool,
     /// The tick in which the disk's bytes were asked for.
     disk_measured: u64,
     peers: Peers,
@@ -274,11 +277,35 @@ impl<M: Replicated> Member<M> {
             Phase::Joining(_) => self.ask_around(ctx),
             Phase::Running(running) => {
                 running.replica.tick();
+                self.watch_disk();
                 self.do_chores();
                 self.look_for_peers(ctx);
                 self.wake(ctx);
             }
         }
+    }
+
+    /// Says once that the disk hangs, and once that it does not any more.
+    fn watch_disk(&mut self) {
+        let Phase::Running(running) = &self.phase else {
+            return;
+        };
+        let hangs = running.replica.disk_hangs();
+        if hangs.is_some() == self.disk_hangs {
+            return;
+        }
+        self.disk_hangs = hangs.is_some();
+        match hangs {
+            Some(ticks) => tracing::error!("{}", self.hangs(ticks)),
+            None => tracing::info!("this master's disk answers again"),
+        }
+    }
+
+    /// What is said of a disk that has been silent for so many ticks.
+    fn hangs(&self, ticks: u64) -> String {
+        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        let silent = self.settings.tick.saturating_mul(ticks);
+        format!("this master's disk has not answered for {silent:?}")
     }
 
     /// Something is wrong with the log: nothing may be trusted from here on.
@@ -355,8 +382,10 @@ impl<M: Replicated> Member<M> {
             Phase::Opening(_) => status.waiting = Some("its directory is being read".to_owned()),
             Phase::Joining(joining) => status.waiting = Some(joining.waits_for.clone()),
             Phase::Running(running) => {
+                let seat = running.replica.status();
                 status.identity = Some(running.identity);
-                status.seat = Some(running.replica.status());
+                status.waiting = seat.disk_hangs.map(|ticks| self.hangs(ticks));
+                status.seat = Some(seat);
                 let charter = running.replica.machine();
                 (status.roster, status.form) = (charter.roster.clone(), charter.form);
             }

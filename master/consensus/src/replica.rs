@@ -179,6 +179,16 @@ impl<M: StateMachine> Replica<M> {
         self.core.transfer(to)
     }
 
+    /// Hands the leadership to whoever is best for it; whether there is somebody.
+    pub fn hand_over(&mut self) -> bool {
+        self.core.hand_over()
+    }
+
+    /// For how many ticks the disk has been silent, if it seems to hang.
+    pub fn disk_hangs(&self) -> Option<u64> {
+        self.core.disk_hangs()
+    }
+
     /// What was sent to this peer may be lost.
     pub fn unreachable(&mut self, peer: u64) {
         self.core.unreachable(peer);
@@ -339,8 +349,9 @@ impl<M: StateMachine> Replica<M> {
                 Err(rejected) => step.reads.push((id, Err(rejected))),
             }
         }
+        let why = self.core.late();
         let late = self.late_reads.drain(..);
-        step.reads.extend(late.map(|id| (id, Err(Rejected::Late))));
+        step.reads.extend(late.map(|id| (id, Err(why.clone()))));
         let later = self.reads.split_off(&(self.applied.0 + 1));
         for (index, reads) in std::mem::replace(&mut self.reads, later) {
             step.reads

@@ -81,6 +81,7 @@ fn of_seat(seat: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
         ("snapshot", seat.snapshot as f64),
         ("lag", seat.committed.saturating_sub(seat.applied) as f64),
         ("log_bytes", seat.log_bytes as f64),
+        ("disk_silent_ticks", seat.disk_silent as f64),
     ] {
         all.insert(format!("raft/{name}"), value);
     }

@@ -376,7 +376,11 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::PausedMaster => FaultKind::Pause { node: master(rng) },
         Card::SluggishDiskOfMaster => FaultKind::SlowDisk {
             node: master(rng),
-            by: Duration::from_millis(rng.random_range(100..900)),
+            // One in three hangs for longer than a leader waits before it hands over.
+            by: Duration::from_millis(match rng.random_ratio(1, 3) {
+                true => rng.random_range(5_000..40_000),
+                false => rng.random_range(100..900),
+            }),
         },
         Card::WallJump => FaultKind::WallJump {
             node: anybody(rng),

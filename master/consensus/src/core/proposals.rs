@@ -1,4 +1,4 @@
-//! What this member's own people want: operations, reads, changes of members, another leader.
+//! What this member's own people want: operations, reads, changes of members.
 
 use bytes::Bytes;
 use raft::StateRole;
@@ -55,7 +55,7 @@ impl Core {
         Ok(())
     }
 
-    fn may_propose(&self) -> Result<(), Rejected> {
+    pub(super) fn may_propose(&self) -> Result<(), Rejected> {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader {
             return Err(Rejected::NotLeader {
@@ -137,25 +137,5 @@ impl Core {
             None => self.raw.propose_conf_change(encoded, change.to_raft()),
         };
         proposed.map_err(|_| Rejected::Dropped)
-    }
-
-    /// Hands the leadership to this member, if it can be done; who leads then is told by a turn.
-    pub fn transfer(&mut self, to: u64) -> Result<(), Rejected> {
-        self.may_propose()?;
-        let view = self.view();
-        let cannot = |reason| Err(Rejected::CannotLead { to, reason });
-        if to == self.me {
-            return cannot("it leads already");
-        }
-        if !view.members.voters.contains(&to) {
-            return cannot("it does not vote");
-        }
-        if !view.peers.get(&to).is_some_and(|peer| peer.alive) {
-            return cannot("it has not been heard of lately");
-        }
-        self.feed();
-        self.lease.forfeit();
-        self.raw.transfer_leader(to);
-        Ok(())
     }
 }

@@ -59,6 +59,12 @@ pub enum Rejected {
     /// It waited longer than it may; there may be no leader.
     #[error("no answer in time: there may be no leader with a majority")]
     Late,
+    /// It waited longer than it may: what was written last has not come back.
+    #[error("this master's disk has not answered for {ticks} ticks")]
+    DiskHangs {
+        /// For how long.
+        ticks: u64,
+    },
     /// It was taken in, and leadership was lost before it was in the log.
     #[error("leadership was lost before it was written")]
     Dropped,

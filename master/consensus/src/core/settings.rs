@@ -6,7 +6,7 @@ use crate::wire::{CHUNK_BYTES_MAX, ENTRY_BYTES_MAX};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// A follower that heard nothing for so long, and up to twice as long, asks for votes. Default 10. Fewer: a busy
-    /// machine causes elections; a slow disk does not. More: a longer gap when the leader dies.
+    /// machine causes elections; a slow disk does not. More: a longer gap when the leader dies. A leader whose disk hangs hands over after ten times as long.
     pub election_ticks: usize,
     /// The leader says so often that it is alive. Default 2.
     pub heartbeat_ticks: usize,

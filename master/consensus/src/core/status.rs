@@ -85,6 +85,10 @@ pub struct Status {
     pub log_bytes: u64,
     /// Packets that were refused since the start.
     pub refused: u64,
+    /// Ticks for which the write under way has been at the disk; 0 without one.
+    pub disk_silent: u64,
+    /// The same, if it is so long that the disk seems to hang.
+    pub disk_hangs: Option<u64>,
     /// To whom the leadership is being handed.
     pub transferring: Option<u64>,
     /// The others, as the leader sees them; empty elsewhere.
@@ -144,6 +148,8 @@ impl Core {
             snapshot: raft.store().latest().index,
             log_bytes: raft.store().bytes(),
             refused: self.refused,
+            disk_silent: self.disk_silent().unwrap_or(0),
+            disk_hangs: self.disk_hangs(),
             transferring: raft.lead_transferee,
             peers,
         }

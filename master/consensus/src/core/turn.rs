@@ -96,6 +96,8 @@ pub(crate) struct Stash {
     number: u64,
     /// Written now, and the number of its turn.
     outstanding: Option<(u64, Unsynced)>,
+    /// Since when, in ticks.
+    written_at: u64,
     /// The next write.
     gathered: Option<Unsynced>,
     /// The promises that are on the disk.
@@ -131,6 +133,11 @@ impl Stash {
     /// Whether a write is under way.
     pub fn is_writing(&self) -> bool {
         self.outstanding.is_some()
+    }
+
+    /// Since when the write that is under way is.
+    pub fn written_at(&self) -> Option<u64> {
+        self.is_writing().then_some(self.written_at)
     }
 
     /// Entries that wait for the write under way, and their bytes.
@@ -193,6 +200,7 @@ impl Core {
         if let Some(mut next) = next {
             turn.write = Some(next.write(self.hard, std::mem::take(&mut self.hard_changed)));
             self.stash.outstanding = Some((turn.number, next));
+            self.stash.written_at = self.now;
         }
         Some(turn)
     }

@@ -18,6 +18,15 @@ impl Group {
             .collect()
     }
 
+    /// The write that hangs comes back, and those after it do at once.
+    pub(super) fn until_disk_answers(&mut self, id: u64) {
+        self.slow.remove(&id);
+        if let Some((at, _)) = &mut self.members.get_mut(&id).unwrap().writing {
+            *at = self.now;
+        }
+        self.pump(id);
+    }
+
     pub(super) fn elect(&mut self) -> u64 {
         self.until("a leader", 200, |group| group.leader().is_some());
         self.leader().unwrap()

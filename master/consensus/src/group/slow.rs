@@ -1,4 +1,4 @@
-//! Disks that are slower than an election: they cost answers, and never the leadership.
+//! Disks that are slower than an election: they cost answers, and not the leadership, unless they hang.
 
 use super::*;
 
@@ -101,6 +101,108 @@ fn whoever_has_a_slow_disk_falls_at_any_moment_and_nothing_acknowledged_is_lost(
             if round % 3 == 1 {
                 group.cut.clear();
             }
+        }
+        group.settle();
+    }
+}
+
+/// Longer than a story.
+const HANGS: u64 = 100_000;
+
+/// Tries to commit something at whoever leads, for so many ticks; who leads then.
+fn go_on(group: &mut Group, ticks: u64) -> Option<u64> {
+    for _ in 0..ticks {
+        if let Some(leader) = group.leader() {
+            let _ = group.propose(leader);
+            group.pump(leader);
+        }
+        group.tick();
+    }
+    group.leader()
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_hands_over_and_comes_back_as_a_follower() {
+    for seed in 130..140 {
+        let (mut group, old, _) = led(seed);
+        let hangs = 10 * group.settings.election_ticks as u64;
+        group.slow.insert(old, HANGS);
+        let term = group.status(old).now.term;
+        assert_eq!(go_on(&mut group, hangs - 5), Some(old), "it may come back");
+        let before = group.acknowledged.len();
+        let next = go_on(&mut group, 15).unwrap();
+        assert_ne!(next, old);
+        assert_eq!(group.status(next).now.term, term + 1, "nobody else tried");
+        go_on(&mut group, 50);
+        assert!(group.acknowledged.len() >= before + 40);
+        // It neither acknowledges nor campaigns, however long it hears nothing.
+        group.isolate(&[old]);
+        go_on(&mut group, 100);
+        group.cut.clear();
+        assert_eq!(go_on(&mut group, 50), Some(next));
+        assert_eq!(group.status(next).now.term, term + 1);
+        let hangs = group.status(old).disk_hangs;
+        assert!(hangs.is_some_and(|ticks| ticks > 200), "{hangs:?}");
+        group.until_disk_answers(old);
+        assert_eq!(group.status(old).disk_hangs, None);
+        group.settle();
+    }
+}
+
+#[test]
+fn reads_at_a_disk_that_hangs_are_refused_with_that_reason() {
+    let (mut group, old, _) = led(141);
+    group.slow.insert(old, HANGS);
+    let _ = group.propose(old);
+    group.pump(old);
+    group.ticks(3);
+    group.read(old);
+    group.pump(old);
+    group.ticks(group.settings.read_ticks_max + 5);
+    let refused = group.reads.last();
+    assert!(
+        matches!(refused, Some(Err(Rejected::DiskHangs { ticks })) if *ticks >= 100),
+        "{refused:?}"
+    );
+    group.until_disk_answers(old);
+    group.settle();
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_keeps_its_leadership_where_no_majority_has_more() {
+    let (mut group, old, followers) = led(150);
+    let term = group.status(old).now.term;
+    group.slow.insert(old, HANGS);
+    group.slow.insert(followers[0], HANGS);
+    assert_eq!(go_on(&mut group, 400), Some(old));
+    assert_eq!(group.status(old).now.term, term);
+    group.until_disk_answers(followers[0]);
+    let next = go_on(&mut group, 50).unwrap();
+    assert_ne!(next, old);
+    group.until_disk_answers(old);
+    group.settle();
+}
+
+#[test]
+fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
+    for seed in 160..170 {
+        let mut group = Group::new(seed, 5);
+        group.commit(3);
+        group.ticks(20);
+        let old = group.leader().unwrap();
+        let first = if old == 1 { 2 } else { 1 };
+        let hangs = 10 * group.settings.election_ticks as u64;
+        group.slow.insert(old, HANGS);
+        go_on(&mut group, 3);
+        group.ticks(hangs - 10);
+        // It has all that there is, and cannot write down its vote for itself.
+        group.slow.insert(first, HANGS);
+        group.ticks(60);
+        let next = group.leader().unwrap();
+        assert!(next != old && next != first, "{next} leads");
+        group.commit(1);
+        for id in [old, first] {
+            group.until_disk_answers(id);
         }
         group.settle();
     }

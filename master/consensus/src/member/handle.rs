@@ -109,7 +109,7 @@ pub struct Counts {
 pub struct MemberStatus {
     /// Whose directory it is; none while it has no seat.
     pub identity: Option<Identity>,
-    /// What it waits for while it has no seat.
+    /// What it waits for: while it has no seat for one, and with a seat for its disk, if that hangs.
     pub waiting: Option<String>,
     /// Raft's view; none while it has no seat.
     pub seat: Option<core::Status>,

@@ -1,7 +1,5 @@
 //! What a member hears: from its own node through its handle, and from other masters.
 
-use std::cmp::Reverse;
-
 use runtime::prelude::*;
 
 use super::charter::Entered;
@@ -349,17 +347,7 @@ impl<M: Replicated> Handler<Retire> for Member<M> {
             promises: Vec::new(),
         });
         retiring.promises.push(promise);
-        let status = running.replica.status();
-        let peers = status.peers.iter();
-        let mut voters: Vec<_> = peers
-            .filter(|(id, _)| status.members.voters.contains(*id))
-            .collect();
-        voters.sort_by_key(|(_, peer)| Reverse(peer.matched));
-        // Whoever was not heard of lately is refused.
-        let handed_over = voters
-            .into_iter()
-            .any(|(to, _)| running.replica.transfer(*to).is_ok());
-        if !handed_over {
+        if !running.replica.hand_over() {
             retiring.until = retiring.until.min(self.ticks + 1); // Nobody can take it.
         }
         self.wake(ctx);

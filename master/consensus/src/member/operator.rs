@@ -24,7 +24,7 @@ pub struct MasterStatus {
     pub address: String,
     /// Its number and its group; none while it has no seat.
     pub identity: Option<(u64, u64)>,
-    /// What it waits for while it has no seat.
+    /// What it waits for: while it has no seat for one, and with a seat for its disk, if that hangs.
     pub waiting: Option<String>,
     /// How its log stands; none while it has no seat.
     pub log: Option<LogStatus>,

@@ -327,6 +327,9 @@ impl<M: Replicated> Member<M> {
                 leader: leader.map(|id| self.leader(id)),
             },
             Rejected::Dropped => ProposeError::Lost,
+            Rejected::DiskHangs { ticks } => ProposeError::Busy {
+                reason: self.hangs(ticks),
+            },
             Rejected::TooLarge { .. } | Rejected::CannotLead { .. } => {
                 ProposeError::Refused { reason }
             }

@@ -129,6 +129,19 @@ fn every_seat_has_a_row_and_who_does_not_answer_is_said_to() {
 }
 
 #[test]
+fn a_master_with_a_seat_whose_disk_hangs_keeps_its_role_and_says_so() {
+    let mut answers = Story::three().answers();
+    let Some(Ok(status)) = answers.get_mut(&at(2)) else {
+        panic!("nobody answers");
+    };
+    let hangs = "this master's disk has not answered for 4.2s".to_owned();
+    status.waiting = Some(hangs.clone());
+    let group = Group::of(&answers);
+    assert_eq!(group.masters[1].role, "follower");
+    assert_eq!(group.masters[1].note, hangs);
+}
+
+#[test]
 fn without_a_leader_the_seats_are_still_known_and_nobody_is_said_to_lag() {
     let mut story = Story::three();
     story.silent = vec![1, 2];

@@ -194,17 +194,19 @@ impl Group {
             };
             if matches!(seat.voice, Voice::Outgoing | Voice::None) {
                 row.note = voice(seat.voice).to_owned();
+            } else if let Some(waiting) = &status.waiting {
+                row.note.clone_from(waiting);
             }
             return row;
         }
         let why = match seat.address.as_ref().and_then(|at| answers.get(at)) {
             Some(Err(reason)) => reason.clone(),
             Some(Ok(status)) => match (&status.waiting, status.identity) {
-                (Some(waiting), _) => {
+                (Some(waiting), None) => {
                     row.role = "waiting";
                     waiting.clone()
                 }
-                (None, Some((id, group))) => {
+                (_, Some((id, group))) => {
                     format!("master {id} of group {group:016x} answers there")
                 }
                 (None, None) => "it begins".to_owned(),
@@ -221,8 +223,8 @@ impl Group {
     /// Somebody who answers and has no seat in the group.
     fn outsider(&self, status: &MasterStatus) -> Row {
         let (role, note) = match (&status.waiting, status.identity) {
-            (Some(waiting), _) => ("waiting", waiting.clone()),
-            (None, Some((_, group))) if Some(group) != self.id => {
+            (Some(waiting), None) => ("waiting", waiting.clone()),
+            (_, Some((_, group))) if Some(group) != self.id => {
                 ("stranger", format!("it belongs to group {group:016x}"))
             }
             _ => ("removed", "it has no seat any more".to_owned()),

@@ -138,6 +138,35 @@ fn a_disk_that_fails_ends_its_member_and_the_others_go_on() {
 }
 
 #[test]
+fn a_leader_whose_disk_hangs_says_so_and_another_leads_within_seconds() {
+    rehearse_network(|network| async move {
+        let (cluster, old) = Cluster::three(network).await;
+        cluster.propose(&old, 1).await.unwrap();
+        cluster.nodes[&old].slow_blocking(Duration::from_secs(40));
+        let under_way = cluster.propose(&old, 2);
+        cluster.wait(3_500).await;
+        let next = cluster.leader().await;
+        assert_ne!(next, old);
+        let asked = cluster.clock.now();
+        cluster.propose(&next, 3).await.unwrap();
+        assert!(cluster.clock.now() - asked < Duration::from_secs(1));
+        let said = cluster.status(&old).await.waiting.unwrap_or_default();
+        let expected = "this master's disk has not answered for 3.";
+        assert!(said.starts_with(expected), "{said}");
+        assert_eq!(under_way.await, Err(ProposeError::Unknown));
+        // What hung comes back, and nothing was lost by it.
+        cluster.nodes[&old].slow_blocking(Duration::ZERO);
+        cluster.wait(60_000).await;
+        assert_eq!(cluster.status(&old).await.waiting, None);
+        assert_eq!(cluster.leader().await, next);
+        for name in ["a", "b", "c"] {
+            let peek = cluster.members[name].peek(|ledger| ledger.values.clone());
+            assert_eq!(peek.await.unwrap().1, [1, 2, 3], "{name}");
+        }
+    });
+}
+
+#[test]
 fn proposals_beyond_what_may_wait_are_refused_with_a_reason() {
     rehearse_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
