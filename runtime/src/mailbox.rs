@@ -377,6 +377,16 @@ impl Meter {
         self.doing.store(ERRAND, Ordering::Relaxed);
     }
 
+    /// A future of the actor's is looked at beside its turns; gives what to end with.
+    pub(crate) fn begin_errand(&self) -> u32 {
+        self.doing.swap(ERRAND, Ordering::Relaxed)
+    }
+
+    /// The actor does again what it did.
+    pub(crate) fn end_errand(&self, before: u32) {
+        self.doing.store(before, Ordering::Relaxed);
+    }
+
     /// One errand came back, and so many are under way.
     pub(crate) fn returned(&self) {
         let before = self.returned.load(Ordering::Relaxed);

@@ -203,6 +203,9 @@ impl<A: Process> Lives<A> {
             let restarting =
                 matches!(verdict, Verdict::RestartAfter(_)) && !self.node.is_shutting_down();
             log_end(&life.pid, &reason, verdict);
+            if let Exit::Panicked(words) = &reason {
+                self.node.show_fall(&life.pid, words);
+            }
             if verdict == Verdict::EndProcess {
                 self.node.end_process(&format!("{} {reason}", life.pid));
             }
@@ -226,6 +229,10 @@ impl<A: Process> Lives<A> {
             self.seat.take(birth.incarnation.clone());
             let entry = birth.entry(&self.ears, &self.seat.halt, &self.thread, restarts);
             self.node.registry().reenter(entry);
+            // Whoever stopped it since the pause was over has stopped the life before.
+            if self.seat.halt.is_wished() {
+                birth.incarnation.meter.drain();
+            }
             birth.mark_if_tapped(&self.node);
         }
     }

@@ -164,6 +164,9 @@ pub trait Tap: Send + Sync + 'static {
     fn sees_local(&self) -> bool {
         true
     }
+
+    /// An actor of the node has panicked, with these words. It may be made anew.
+    fn fell(&self, _pid: &Pid, _words: &str) {}
 }
 
 impl<F> Tap for F
@@ -227,6 +230,13 @@ impl Node {
         self.0.taps.set(None);
         for entry in self.registry().living() {
             entry.meter.set_tapped(false);
+        }
+    }
+
+    /// Shows the tap that an actor has panicked.
+    pub(crate) fn show_fall(&self, pid: &Pid, words: &str) {
+        if let Some(tap) = read(&self.0.taps.tap).clone() {
+            tap.fell(pid, words);
         }
     }
 

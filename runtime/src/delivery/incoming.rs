@@ -10,10 +10,17 @@ use std::time::Duration;
 
 use super::{AGE_MAX, NotTaken, Numbered, Taken};
 use crate::clock::Instant;
-use crate::identity::Pid;
+use crate::identity::{NodeId, Pid};
 
-/// Streams remembered, about 200 bytes each. When all of them are in use, a new sender is told to come again.
+/// Streams remembered, about 200 bytes each beside what was refused. When all of them are in use, a new sender is told to come again.
 const STREAMS_MAX: usize = 65_536;
+/// Streams of one node. One more takes the place of the one of that node that was heard longest ago, so that no node shuts others out.
+const OF_NODE_MAX: usize = 1_024;
+/// Where all are in use, those that have been silent for so long are forgotten: a courier that still waits for something says so every ten
+/// seconds, as long as it reaches this actor.
+const SILENT_MAX: Duration = Duration::from_secs(600);
+/// Between two looks for those.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a stream is remembered after its sender's last word.
 const REMEMBERED: Duration = Duration::from_secs(2 * AGE_MAX.as_secs());
 /// Between two looks for streams to be forgotten.
@@ -26,7 +33,9 @@ const REASON_MAX: usize = 256;
 /// The streams that an actor hears. A field of the actor: its life is the memory's.
 #[derive(Debug, Default)]
 pub struct Incoming {
-    streams: BTreeMap<(Pid, u64), Stream>,
+    nodes: BTreeMap<NodeId, BTreeMap<(Pid, u64), Stream>>,
+    /// Of all nodes together.
+    count: usize,
     looked: Instant,
 }
 
@@ -60,7 +69,8 @@ impl Incoming {
             first,
             messages,
         } = numbered;
-        let known = self.streams.get(&(from.clone(), *stream));
+        let known = self.nodes.get(from.node());
+        let known = known.and_then(|streams| streams.get(&(from.clone(), *stream)));
         let next = known.map_or(*floor, |stream| stream.next.max(*floor));
         let handled = usize::try_from(next.saturating_sub(*first));
         match *first > next {
@@ -77,10 +87,14 @@ impl Incoming {
         floor: u64,
         now: Instant,
     ) -> Result<Stream, NotTaken> {
-        let mut stream = match self.streams.remove(&(from.clone(), stream)) {
-            Some(stream) => stream,
+        let known = self.nodes.get_mut(from.node());
+        let mut stream = match known.and_then(|streams| streams.remove(&(from.clone(), stream))) {
+            Some(stream) => {
+                self.count -= 1;
+                stream
+            }
             None => {
-                self.make_room(now)?;
+                self.make_room(from.node(), now)?;
                 Stream {
                     next: floor,
                     refused: BTreeMap::new(),
@@ -96,26 +110,48 @@ impl Incoming {
     }
 
     pub(super) fn put_back(&mut self, from: Pid, number: u64, stream: Stream) {
-        self.streams.insert((from, number), stream);
+        let streams = self.nodes.entry(from.node().clone()).or_default();
+        self.count += usize::from(streams.insert((from, number), stream).is_none());
     }
 
-    fn make_room(&mut self, now: Instant) -> Result<(), NotTaken> {
-        if now - self.looked >= LOOK_EVERY {
-            self.looked = now;
-            self.streams
-                .retain(|_, stream| now - stream.heard < REMEMBERED);
+    /// Sees to it that one more stream of this node can be remembered.
+    fn make_room(&mut self, node: &NodeId, now: Instant) -> Result<(), NotTaken> {
+        let (every, since) = match self.count >= STREAMS_MAX {
+            true => (LOOK_AGAIN, SILENT_MAX),
+            false => (LOOK_EVERY, REMEMBERED),
+        };
+        if now - self.looked >= every {
+            self.forget_silent(since, now);
         }
-        if self.streams.len() >= STREAMS_MAX {
+        if let Some(streams) = self.nodes.get_mut(node)
+            && streams.len() >= OF_NODE_MAX
+        {
+            let oldest = streams.iter().min_by_key(|(_, stream)| stream.heard);
+            if let Some(oldest) = oldest.map(|(oldest, _)| oldest.clone()) {
+                streams.remove(&oldest);
+                self.count -= 1;
+            }
+        }
+        if self.count >= STREAMS_MAX {
             let reason = format!("{STREAMS_MAX} senders are heard already");
             return Err(NotTaken::NotNow { reason });
         }
         Ok(())
     }
 
+    fn forget_silent(&mut self, since: Duration, now: Instant) {
+        self.looked = now;
+        self.nodes.retain(|_, streams| {
+            streams.retain(|_, stream| now - stream.heard < since);
+            !streams.is_empty()
+        });
+        self.count = self.nodes.values().map(BTreeMap::len).sum();
+    }
+
     /// Streams remembered now.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.streams.len()
+        self.count
     }
 }
 

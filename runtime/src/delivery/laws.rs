@@ -4,6 +4,7 @@
 //! a schedule made by chance takes, copies and drops. No actor and no clock is involved.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -366,4 +367,53 @@ fn the_wait_before_something_is_sent_again_doubles_up_to_a_bound() {
     }
     let doubling = (0..9).map(|power| (RESEND_FIRST * (1 << power)).min(RESEND_MAX));
     assert_eq!(waits, doubling.collect::<Vec<_>>());
+}
+
+/// Meets the first stream of this many nodes, or so many streams of one; how many were taken in.
+fn crowd(incoming: &mut Incoming, nodes: Range<u64>, of_each: Range<u64>, now: Instant) -> usize {
+    let mut taken = 0;
+    for node in nodes {
+        let who = Pid::new("sender", NodeId::new("node", node), 1);
+        for number in of_each.clone() {
+            if let Ok(stream) = incoming.take_out(&who, number, 1, now) {
+                incoming.put_back(who.clone(), number, stream);
+                taken += 1;
+            }
+        }
+    }
+    taken
+}
+
+/// S132.
+#[test]
+fn a_node_with_ever_new_streams_shuts_out_nobody_but_its_own_oldest() {
+    let mut incoming = Incoming::default();
+    assert_eq!(crowd(&mut incoming, 0..1, 0..70_000, at(0)), 70_000);
+    assert_eq!(incoming.len(), 1_024);
+    assert_eq!(crowd(&mut incoming, 1..2, 0..1, at(1)), 1);
+    // The one that was heard longest ago gives way.
+    assert_eq!(crowd(&mut incoming, 0..1, 69_000..69_001, at(2)), 1);
+    assert_eq!(crowd(&mut incoming, 0..1, 70_000..70_001, at(3)), 1);
+    let who = Pid::new("sender", NodeId::new("node", 0), 1);
+    let mut place = |number| incoming.take_out(&who, number, 1, at(4)).is_ok();
+    assert!(place(69_000));
+    assert_eq!(incoming.len(), 1_024, "1,023 of that node, and one");
+}
+
+/// S132. Many schedulers come and go: those that say nothing any more give way to new ones long before they would be forgotten.
+#[test]
+fn where_all_places_are_taken_the_silent_ones_are_given_away_after_ten_minutes() {
+    let mut incoming = Incoming::default();
+    assert_eq!(crowd(&mut incoming, 0..65_536, 0..1, at(0)), 65_536);
+    let minute = 60_000;
+    assert_eq!(
+        crowd(&mut incoming, 70_000..70_001, 0..1, at(9 * minute)),
+        0
+    );
+    assert_eq!(crowd(&mut incoming, 0..10, 0..1, at(9 * minute)), 10);
+    assert_eq!(
+        crowd(&mut incoming, 70_000..70_001, 0..1, at(11 * minute)),
+        1
+    );
+    assert_eq!(incoming.len(), 11);
 }

@@ -153,6 +153,7 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
         let patience = Patience::WhileLinked;
         let promised = asker.ask(&pid, Promised(Way::Never), patience);
         let in_an_actor_future = asker.ask(&pid, InAnActorFuture(Way::Never), patience);
+        let in_a_future = asker.ask(&pid, InAFuture(Way::Never), patience);
         there.clock().settle().await;
         let before = there.clock().now();
         match end {
@@ -178,7 +179,7 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
             End::Falls | End::FallsInAFuture => {}
         }
         let mut outcomes = Vec::new();
-        for asked in [promised, in_an_actor_future, queued] {
+        for asked in [promised, in_an_actor_future, in_a_future, queued] {
             let asked = here.clock().timeout(3600 * SECOND, asked);
             outcomes.push(asked.await.expect("it hangs"));
         }
@@ -200,7 +201,7 @@ fn whatever_ends_an_actor_ends_its_questions_with_an_error_here_and_across_a_lin
         End::NodeShutsDown,
     ];
     for (end, remotely) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
-        let gone = vec![Err(AskError::Gone); 3];
+        let gone = vec![Err(AskError::Gone); 4];
         assert_eq!(
             outcomes(end, remotely),
             gone,
@@ -212,7 +213,7 @@ fn whatever_ends_an_actor_ends_its_questions_with_an_error_here_and_across_a_lin
 #[test]
 fn whatever_ends_a_connection_ends_the_questions_that_wait_on_it() {
     for end in [End::Severed, End::NodeLeaves, End::AskersNodeShutsDown] {
-        assert_eq!(outcomes(end, true), vec![Err(AskError::Gone); 3], "{end:?}");
+        assert_eq!(outcomes(end, true), vec![Err(AskError::Gone); 4], "{end:?}");
     }
 }
 

@@ -162,6 +162,11 @@ struct Block(std::sync::mpsc::Receiver<()>);
 #[rtype(result = "()")]
 struct BlockLater(std::sync::mpsc::Receiver<()>);
 
+/// The same, but in the future that the handler returns.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct BlockInFuture(std::sync::mpsc::Receiver<()>);
+
 struct Blocker;
 
 impl Actor for Blocker {
@@ -183,6 +188,19 @@ impl Handler<BlockLater> for Blocker {
         ctx.after(Duration::ZERO, move |_, _| {
             let _ = until.recv(); // As above.
         });
+    }
+}
+
+impl Handler<BlockInFuture> for Blocker {
+    type Result = ResponseFuture<()>;
+    fn handle(
+        &mut self,
+        BlockInFuture(until): BlockInFuture,
+        _: &mut Context<Self>,
+    ) -> Self::Result {
+        Box::pin(async move {
+            let _ = until.recv(); // As above.
+        })
     }
 }
 
@@ -221,6 +239,13 @@ fn an_actor_that_blocks_its_thread_is_found_out_while_it_does_with_the_type_of_i
         let counted = || node.counters()["process/blocker/blocked"];
         assert!(counted() > f64::from(first));
         release_later.send(()).unwrap();
+        until(|| seen().errands == 0).await;
+        let before = seen().blocked;
+        let (release_in_future, blocked_in_future) = std::sync::mpsc::channel();
+        blocker.tell(BlockInFuture(blocked_in_future)).unwrap();
+        until(|| seen().blocked > before).await;
+        assert_eq!(seen().errands, 1);
+        release_in_future.send(()).unwrap();
         until(|| seen().errands == 0).await;
     });
 }

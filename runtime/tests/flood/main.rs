@@ -173,6 +173,28 @@ impl Handler<Event> for Stalled {
     fn handle(&mut self, Event(_): Event, _: &mut Context<Self>) {}
 }
 
+/// Answers each question in a future that never ends.
+struct Distracted;
+
+impl Actor for Distracted {
+    type Context = Context<Self>;
+}
+
+impl Process for Distracted {
+    const MAILBOX: u32 = 1000;
+    const ERRANDS: u32 = 500;
+}
+
+impl Handler<Load> for Distracted {
+    type Result = ResponseFuture<usize>;
+    fn handle(&mut self, Load(text): Load, _: &mut Context<Self>) -> Self::Result {
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            text.len()
+        })
+    }
+}
+
 /// One that hears nothing.
 async fn stalled(node: &Node) -> Handle<Stalled> {
     let handle = node.spawn("stalled", Stalled::default()).unwrap();
@@ -208,6 +230,29 @@ fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
         assert_eq!(refused(&node), (1000, 1000 + FLOOD as u64));
         assert_eq!(actor.tell(Load(body())), Err(TellError::Full));
         assert_eq!(actor.ask(Load(body()), SECOND).await, Err(AskError::Full));
+    });
+}
+
+#[test]
+fn futures_that_handlers_return_are_flooded_and_then_the_mailbox_behind_them() {
+    let _alone = alone();
+    rehearse(|node| async move {
+        let actor = node.spawn("distracted", Distracted).unwrap();
+        let flood = async |count: usize| {
+            for number in 0..count {
+                drop(actor.ask(Load(body()), SECOND));
+                if number % 500 == 0 {
+                    node.clock().settle().await;
+                }
+            }
+        };
+        flood(4000).await;
+        let gauge = Gauge::begin();
+        flood(FLOOD).await;
+        gauge.check();
+        let info = &node.processes()[0];
+        assert_eq!((info.errands, info.depth), (500, 1000));
+        assert_eq!(info.refused, 2500 + FLOOD as u64);
     });
 }
 

@@ -72,6 +72,11 @@ impl Forged {
         }))
     }
 
+    /// Not a message, but something that happens on the node.
+    pub fn act(act: impl FnOnce(&Node) + Send + 'static) -> Self {
+        Self(Box::new(move |node, _| act(node)))
+    }
+
     /// The node says it to that actor.
     pub fn say(self, node: &Node, to: &Pid) {
         (self.0)(node, to);

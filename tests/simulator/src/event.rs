@@ -43,6 +43,15 @@ pub enum What<'a> {
         /// Whether it had no time for farewells.
         crashed: bool,
     },
+    /// An actor has panicked. It may be made anew.
+    ActorFell {
+        /// Its node.
+        node: &'a str,
+        /// Its name.
+        actor: &'a str,
+        /// What it said.
+        words: &'a str,
+    },
     /// A fault has ended the process of an agent, and not its machine; its end follows.
     AgentFell {
         /// Its name.

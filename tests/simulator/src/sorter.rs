@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use runtime::{Node, Pid, Supervision};
 
+use crate::checkers::WANTED;
 use crate::load;
 
 /// As the modules are raised again that are linked in.
@@ -75,7 +76,7 @@ impl Fickle {
     fn lie(&mut self, rooms: u32, advice: &mut Vec<Advice>) -> Result<(), Fault> {
         let rng = &mut self.rng;
         if rng.random_range(0..FALLS) == 0 {
-            panic!("the sorter falls, as the rehearsal wants it");
+            panic!("the sorter falls, {WANTED}");
         }
         match rng.random_range(0..7) {
             0 => {

@@ -391,6 +391,11 @@ impl Tap for Watch {
     fn sees_local(&self) -> bool {
         false
     }
+
+    fn fell(&self, pid: &Pid, words: &str) {
+        let (node, actor) = (pid.node().name(), pid.name());
+        self.fact_of(node, What::ActorFell { node, actor, words });
+    }
 }
 
 impl State {

@@ -20,6 +20,7 @@
 //! | `corrections` | what is revocable yields where the machine is busy, and nothing else does |
 //! | `launches` | one process for each container, no task launched twice |
 //! | `standbys` | of the schedulers of one framework only the appointed one is told that it leads |
+//! | `falls` | no actor panics |
 //! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
 //!
 //! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers; `records`: what masters have their
@@ -40,6 +41,7 @@ mod deposed;
 mod entitlement;
 mod estates;
 mod executors;
+mod falls;
 mod group;
 mod launches;
 mod maintenance;
@@ -65,6 +67,7 @@ pub use deposed::Deposed;
 pub use entitlement::Entitlement;
 pub use estates::Estates;
 pub use executors::Executors;
+pub use falls::{Falls, WANTED};
 pub use group::Group;
 pub use launches::Launches;
 pub use maintenance::Maintenance;
@@ -110,6 +113,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Launches::default()),
         Box::new(Reigns::<Subscriptions>::default()),
         Box::new(Standbys::default()),
+        Box::new(Falls::default()),
     ]
 }
 

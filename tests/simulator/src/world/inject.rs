@@ -11,6 +11,7 @@ use runtime::rehearsal::let_fall;
 
 use super::roles::Present;
 use super::{Kind, World};
+use crate::checkers::WANTED;
 use crate::event::What;
 use crate::network::weather::Sky;
 use crate::scenario::{Fault, FaultKind, Step};
@@ -237,12 +238,13 @@ impl World {
     fn panic(&self, name: &str, until: Duration) {
         let (world, name) = (self.clone(), name.to_owned());
         let mut rng = SmallRng::seed_from_u64(self.0.rng.borrow_mut().random());
+        let words = format!("a fault lets it panic, {WANTED}");
         tokio::task::spawn_local(async move {
             let ground = &world.0.ground;
             while ground.now() < until {
                 world.with_member(&name, |member| {
                     if let Some(life) = &member.life {
-                        let_fall(&life.node, "master", "a fault wants it to panic");
+                        let_fall(&life.node, "master", &words);
                     }
                 });
                 let pause = PANIC_EVERY.mul_f64(rng.random_range(0.1..1.9));

@@ -23,8 +23,9 @@ use protocol::message::scheduler::{
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
 use resources::{Resources, Revocable};
+use runtime::rehearsal::let_fall;
 use simulator::checkers::{
-    Allocations, Corrections, Entitlement, Estates, Executors, Launches, Offers, Operations,
+    Allocations, Corrections, Entitlement, Estates, Executors, Falls, Launches, Offers, Operations,
     Recovery, States, Subscriptions, Updates, all,
 };
 use simulator::{
@@ -490,6 +491,22 @@ fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
             _ => Meddling::Pass,
         }
     });
+}
+
+/// An allocator panics, and is made anew as if nothing had been.
+#[test]
+fn an_actor_that_panics_is_found_though_it_is_made_anew() {
+    check(
+        &calm(),
+        Falls::default(),
+        "the actor allocator of master has panicked: overflow",
+        |spoken| match spoken.is::<RunTasks>() {
+            Some(_) => Meddling::Also(Forged::act(|node| {
+                assert!(let_fall(node, "allocator", "overflow"));
+            })),
+            None => Meddling::Pass,
+        },
+    );
 }
 
 /// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.
