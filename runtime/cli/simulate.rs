@@ -4,7 +4,7 @@
 //! looks for the shortest history that still fails, and prints the command that replays it. Remembers nothing between two runs.
 //! What is rehearsed and judged is the simulator's business; here flags become scenarios and results become text.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use runtime::{Clock, Instant};
 use serde_json::{Value, json};
 use simulator::report::{self, NO_FAULT};
 use simulator::shrink::shrink;
-use simulator::{Fault, Profile, Run, Scenario, Tally, Wiring, checkers};
+use simulator::{Fault, Profile, Run, Scenario, Tally, Violation, Wiring, checkers, faults};
 
 use crate::failure::{Failure, Outcome};
 use crate::{flags, out};
@@ -187,13 +187,29 @@ impl SimulateArgs {
     }
 }
 
-/// Runs one scenario on this thread. A panic in it is a failure of its seed, in these words.
-fn rehearse(scenario: &Scenario) -> Result<Run, String> {
-    let running = || simulator::run(scenario, checkers::all(), None);
-    catch_unwind(AssertUnwindSafe(running)).map_err(|panic| {
+/// Runs one scenario on this thread.
+fn rehearse(scenario: &Scenario) -> Run {
+    caught(scenario, || simulator::run(scenario, checkers::all(), None))
+}
+
+/// A panic outside all actors, in the rehearsal itself, is a failure of its seed like any other: it is shrunk and replayed.
+fn caught(scenario: &Scenario, running: impl FnOnce() -> Run) -> Run {
+    catch_unwind(AssertUnwindSafe(running)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        text.or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned())
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let words = text.unwrap_or_else(|| "no message".to_owned());
+        Run {
+            hash: 0,
+            tally: Tally::default(),
+            faults: faults::plan(scenario),
+            violation: Some(Violation {
+                checker: "rehearsal",
+                // Nobody knows when.
+                at: scenario.duration,
+                what: format!("it panicked: {words}"),
+            }),
+            recent: Vec::new(),
+        }
     })
 }
 
@@ -271,14 +287,7 @@ fn run_all(args: &SimulateArgs, clock: &Clock, begin: Instant) -> Outcome<Result
                 return Err(Failure::new("a rehearsal has ended without a result"));
             };
             busy -= 1;
-            match run {
-                Ok(run) => results.take(scenario, run),
-                Err(panic) => {
-                    let seed = scenario.seed;
-                    let failure = Failure::new(format!("seed {seed} panicked: {panic}"));
-                    return Err(failure.next(format!("replay: {}", report::command(&scenario))));
-                }
-            }
+            results.take(scenario, run);
         }
     })
 }
@@ -322,18 +331,14 @@ fn explain(args: &SimulateArgs, scenario: &Scenario, failed: Run) -> Failure {
     }
 }
 
-/// On a thread of its own, as every run wants. One that panics has not failed in the way that is looked for.
+/// On a thread of its own, as every run wants.
 fn rehearse_apart(scenario: &Scenario) -> Run {
-    let run = std::thread::scope(|threads| {
+    std::thread::scope(|threads| {
         let rehearsal = threads.spawn(|| rehearse(scenario));
-        rehearsal.join().ok().and_then(Result::ok)
-    });
-    run.unwrap_or_else(|| Run {
-        hash: 0,
-        tally: Tally::default(),
-        faults: Vec::new(),
-        violation: None,
-        recent: Vec::new(),
+        caught(scenario, || match rehearsal.join() {
+            Ok(run) => run,
+            Err(panic) => resume_unwind(panic),
+        })
     })
 }
 
@@ -392,6 +397,10 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
         "revocable_launches": tally.revocable,
         "processes": tally.processes,
         "executors_killed": tally.executors_killed,
+        "conversions": tally.conversions,
+        "operations": tally.operations,
+        "agents_fallen": tally.agents_fallen,
+        "executors_back": tally.executors_back,
         "corrections": tally.corrections,
         "revocations": tally.revocations,
         "ends": tally.task_ends,
@@ -414,6 +423,7 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
 mod tests {
     use super::*;
     use clap::Parser;
+    use simulator::FaultKind;
 
     #[derive(Parser)]
     struct Line {
@@ -448,6 +458,33 @@ mod tests {
         let none = parsed("--fault|none").unwrap().scenario(1);
         assert_eq!(none.faults, Some(Vec::new()));
         assert!(report::command(&none).ends_with("--fault 'none'"));
+    }
+
+    /// Once somebody has crashed the rehearsal itself falls over it.
+    #[test]
+    fn a_rehearsal_that_panics_is_shrunk_to_the_fault_that_it_needs() {
+        let scenario = parsed("--seed|3|--agents|3|--faults|all")
+            .unwrap()
+            .scenario(3);
+        let mut run = |scenario: &Scenario| {
+            let faults = faults::plan(scenario);
+            caught(scenario, || {
+                let crashes = |fault: &Fault| matches!(fault.kind, FaultKind::Crash { .. });
+                assert!(!faults.iter().any(crashes), "over a crash");
+                Run {
+                    hash: 0,
+                    tally: Tally::default(),
+                    faults: faults.clone(),
+                    violation: None,
+                    recent: Vec::new(),
+                }
+            })
+        };
+        let failed = run(&scenario);
+        let shrunk = shrink(&scenario, failed, 200, &mut run).unwrap();
+        assert_eq!(shrunk.run.faults.len(), 1, "{:?}", shrunk.run.faults);
+        let violation = shrunk.run.violation.unwrap();
+        assert_eq!(violation.what, "it panicked: over a crash");
     }
 
     #[test]

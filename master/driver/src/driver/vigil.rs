@@ -32,14 +32,14 @@ impl<S: Scheduler> Driver<S> {
     /// Asks those after the `index`th master, which is at `address` and has us, who leads next.
     pub(super) fn begin_vigil(&mut self, index: usize, address: &str, ctx: &mut Context<Self>) {
         let others = self.plan.masters.iter().filter(|other| *other != address);
-        for nth in 1..=others.count().min(ASKED_AT_ONCE) {
-            self.keep_vigil(index + nth, address.to_owned(), ctx);
+        for nth in 0..others.count().min(ASKED_AT_ONCE) {
+            self.keep_vigil(index, nth, address.to_owned(), ctx);
         }
     }
 
-    /// Asks the `asked`th master, or the one after it, who leads once it is not the one at `address`, which has us.
-    fn keep_vigil(&mut self, asked: usize, address: String, ctx: &mut Context<Self>) {
-        let Some((asked, other)) = other_than(&self.plan.masters, asked, &address) else {
+    /// Asks the `nth` of the masters behind the `index`th who leads once it is not the one at `address`, which has us.
+    fn keep_vigil(&mut self, index: usize, nth: usize, address: String, ctx: &mut Context<Self>) {
+        let Some(other) = other_than(&self.plan.masters, index, nth, &address) else {
             return;
         };
         let (attempt, node) = (self.attempt, ctx.node().clone());
@@ -64,7 +64,7 @@ impl<S: Scheduler> Driver<S> {
                     );
                     ctx.after(PAUSE, move |driver, ctx| {
                         if driver.is_kept(attempt) {
-                            driver.keep_vigil(asked + ASKED_AT_ONCE, address, ctx);
+                            driver.keep_vigil(index, nth + ASKED_AT_ONCE, address, ctx);
                         }
                     });
                 }
@@ -157,12 +157,14 @@ pub(super) fn asked(masters: &[String], from: usize, alone: bool) -> &[String] {
     }
 }
 
-/// The first of these from place `from` on, around, that is not `address`; `None` if there is no other.
-fn other_than(masters: &[String], from: usize, address: &str) -> Option<(usize, String)> {
-    let around = (0..masters.len()).map(|step| (from + step) % masters.len());
-    around
-        .map(|index| (index, masters[index].clone()))
-        .find(|(_, master)| master != address)
+/// The `nth` of these behind place `index`, around and around, without the one at `address`; `None` if there is no other. A node waits once at
+/// each master, so those who ask at a time must not meet at one: where there are as many others as ask, each goes on with its own.
+fn other_than(masters: &[String], index: usize, nth: usize, address: &str) -> Option<String> {
+    let around = (1..=masters.len()).map(|step| (index + step) % masters.len());
+    let others = around.filter(|at| masters[*at] != address);
+    let others: Vec<usize> = others.collect();
+    let at = nth.checked_rem(others.len())?;
+    Some(masters[others[at]].clone())
 }
 
 #[cfg(test)]
@@ -181,12 +183,27 @@ mod tests {
 
     #[test]
     fn another_master_than_ours_is_asked_each_in_turn() {
+        let masters = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        let asked = |index, nth: [usize; 4], ours| {
+            nth.map(|nth| other_than(&masters, index, nth, ours).unwrap())
+        };
+        assert_eq!(asked(0, [0, 1, 2, 3], "a"), ["b", "c", "d", "e"]);
+        assert_eq!(asked(3, [0, 1, 2, 3], "d"), ["e", "a", "b", "c"]);
+        assert_eq!(asked(3, [4, 5, 6, 7], "d"), ["e", "a", "b", "c"], "around");
+        assert_eq!(asked(1, [0, 1, 2, 3], "c"), ["d", "e", "a", "b"]);
+        assert_eq!(other_than(&masters[..1], 0, 0, "a"), None);
+        assert_eq!(other_than(&[], 5, 0, "a"), None);
+    }
+
+    /// One of three is away: whoever asks it asks it again, and lets the other question stand.
+    #[test]
+    fn of_three_masters_each_of_the_other_two_is_asked_by_one() {
         let masters = ["a", "b", "c"].map(str::to_owned);
-        let place = |from, ours| other_than(&masters, from, ours).map(|(index, _)| index);
-        assert_eq!(place(1, "a"), Some(1));
-        assert_eq!(place(1, "b"), Some(2));
-        assert_eq!(place(3, "a"), Some(1), "around");
-        assert_eq!(other_than(&masters[..1], 0, "a"), None);
-        assert_eq!(other_than(&[], 5, "a"), None);
+        let asked = |nth| other_than(&masters, 1, nth, "b").unwrap();
+        let mut nth = (0, 1);
+        for _ in 0..5 {
+            assert_eq!((asked(nth.0).as_str(), asked(nth.1).as_str()), ("c", "a"));
+            nth = (nth.0 + ASKED_AT_ONCE, nth.1 + ASKED_AT_ONCE);
+        }
     }
 }

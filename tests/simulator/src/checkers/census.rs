@@ -284,14 +284,23 @@ pub(super) struct Frameworks {
     nodes: Nodes,
     open: Open<Subscribe>,
     newest: BTreeMap<FrameworkId, Subscription>,
-    /// The node of the master that has last welcomed each, whether or not it acts still, and that of the scheduler it has welcomed.
-    followed: BTreeMap<FrameworkId, (String, String)>,
+    /// Whom each follows.
+    followed: BTreeMap<FrameworkId, Followed>,
     /// Whose scheduler a node is, whichever master said so.
     speaks: BTreeMap<String, FrameworkId>,
     /// Nodes whose schedulers stand by, with what they asked, and the master that knows of it.
     waiting: BTreeMap<String, (Subscribe, String)>,
     /// Nodes whose schedulers that master has told to lead, at that time, before its answer that they stand by: they heed it when that has come.
     early: BTreeMap<String, (Subscribed, String, Duration)>,
+}
+
+/// The master of the highest term that has welcomed a framework, and the last one of those, whether or not it acts still.
+struct Followed {
+    term: u64,
+    /// Its node.
+    master: String,
+    /// The node of the scheduler that it has welcomed.
+    scheduler: String,
 }
 
 /// One that stands by will be subscribed as it is now.
@@ -340,7 +349,7 @@ impl Frameworks {
                     return None;
                 };
                 let at = [event.at; 2];
-                return Some(self.subscribed(subscribed, question, &spoken, at));
+                return self.subscribed(subscribed, question, &spoken, at);
             }
             _ => {}
         }
@@ -354,7 +363,7 @@ impl Frameworks {
                 let mut question = self.open.welcomed(spoken)?;
                 question.framework.id = Some(standing.framework_id.clone());
                 if let Some((subscribed, _, told)) = self.early.remove(spoken.to) {
-                    return Some(self.subscribed(&subscribed, question, spoken, [told, at]));
+                    return self.subscribed(&subscribed, question, spoken, [told, at]);
                 }
                 let waits = (question, spoken.from.to_owned());
                 self.waiting.insert(spoken.to.to_owned(), waits);
@@ -369,7 +378,7 @@ impl Frameworks {
             Ok(subscribed) => {
                 let question = self.open.welcomed(spoken)?;
                 self.waiting.remove(spoken.to);
-                Some(self.subscribed(subscribed, question, spoken, [at; 2]))
+                self.subscribed(subscribed, question, spoken, [at; 2])
             }
             Err(_) => {
                 self.open.refused(spoken);
@@ -384,8 +393,14 @@ impl Frameworks {
         question: Subscribe,
         spoken: &Spoken<'_>,
         [begun, since]: [Duration; 2],
-    ) -> FrameworkId {
+    ) -> Option<FrameworkId> {
         let id = subscribed.framework_id.clone();
+        let term = subscribed.master.term;
+        // One that was deposed, and has been paused or waited for its disk: drivers drop its answers.
+        let follows = self.followed.get(&id);
+        if follows.is_some_and(|followed| followed.term > term) {
+            return None;
+        }
         let before = self.newest.get(&id).map(|before| &before.scheduler);
         let subscription = Subscription {
             is_first: before != Some(&question.scheduler),
@@ -397,10 +412,14 @@ impl Frameworks {
             begun,
         };
         self.newest.insert(id.clone(), subscription);
-        let (master, node) = (spoken.from.to_owned(), spoken.to.to_owned());
-        self.followed.insert(id.clone(), (master, node));
+        let followed = Followed {
+            term,
+            master: spoken.from.to_owned(),
+            scheduler: spoken.to.to_owned(),
+        };
+        self.followed.insert(id.clone(), followed);
         self.speaks.insert(spoken.to.to_owned(), id.clone());
-        id
+        Some(id)
     }
 
     /// What the scheduler on that node stands by for, as that master knows.
@@ -429,8 +448,9 @@ impl Frameworks {
     pub fn hearing(&self, spoken: &Spoken<'_>) -> Option<&FrameworkId> {
         let framework = self.of_node(spoken.to)?;
         let followed = self.followed.get(framework);
-        let follows =
-            followed.is_none_or(|(master, node)| master == spoken.from && node == spoken.to);
+        let follows = followed.is_none_or(|followed| {
+            followed.master == spoken.from && followed.scheduler == spoken.to
+        });
         follows.then_some(framework)
     }
 

@@ -329,6 +329,21 @@ impl<C: Checker> Stage<C> {
             .replied::<Subscribe>("master", node, &welcome)
     }
 
+    /// A master of a group welcomes the scheduler of `f` on that node.
+    pub fn welcomed_by(&mut self, name: &str, term: u64, node: &str) -> &mut Self {
+        let ask = Subscribe {
+            framework: FrameworkInfo::new("user", "f"),
+            scheduler: pid(node),
+            wants: Default::default(),
+        };
+        let welcome: Result<_, SubscriptionRefused> = Ok(Subscribed {
+            framework_id: framework(),
+            master: MasterInfo { term, ..master() },
+        });
+        self.told(node, name, &ask)
+            .replied::<Subscribe>(name, node, &welcome)
+    }
+
     /// A scheduler there asks to stand by for the framework `f`, and is not answered.
     pub fn asks_to_stand_by(&mut self, node: &str) -> &mut Self {
         let ask = StandBy {
