@@ -11,7 +11,7 @@ pub use told::told;
 
 use std::collections::BTreeSet;
 
-use module_api::demand::{AgentTest, CONSTRAINTS_MAX};
+use module_api::demand::{AgentTest, CONSTRAINTS_MAX, EXPRESSIONS_MAX, expressions};
 use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
@@ -50,6 +50,12 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
     let expected = "roles of the framework only";
     if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
         return Err(Invalid::new("suppressed_roles", role, expected));
+    }
+    // Before any is compiled: that is what costs.
+    let count: usize = wants.demands.values().map(expressions).sum();
+    if count > EXPRESSIONS_MAX {
+        let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in all roles");
+        return Err(Invalid::new("demands", count, expected));
     }
     let mut size = 0;
     for (role, demand) in &wants.demands {

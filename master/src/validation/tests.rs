@@ -251,6 +251,33 @@ fn a_shape_that_no_offer_could_have_is_refused() {
     assert_eq!(refused.field, "demands[*].least");
 }
 
+/// More roles are no way to more regular expressions, each of which takes memory in the master and in its allocator.
+#[test]
+fn the_regular_expressions_of_all_roles_count_together() {
+    let mut info = FrameworkInfo::new("nobody", "web");
+    info.roles = ["a", "b"].map(str::to_owned).into();
+    info.capabilities.insert(Capability::MultiRole);
+    let wants = |in_each: usize| {
+        let matches = |n| protocol::wants::Constraint {
+            selector: protocol::wants::Selector::Hostname,
+            predicate: protocol::wants::Predicate::TextMatches(format!("node-{n}-[0-9]")),
+        };
+        let demand = protocol::Demand {
+            agents: (0..in_each).map(|n| vec![matches(n)]).collect(),
+            ..Default::default()
+        };
+        let mut wants = Wants::default();
+        for role in &info.roles {
+            wants.demands.insert(role.clone(), demand.clone());
+        }
+        wants
+    };
+    assert_eq!(framework(&info, &wants(50), &policy()), Ok(()));
+    let refused = framework(&info, &wants(60), &policy()).unwrap_err();
+    let expected = "demands is `120`: expected at most 100 regular expressions in all roles";
+    assert_eq!(refused.to_string(), expected);
+}
+
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
