@@ -121,6 +121,52 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
     });
 }
 
+/// SPEC 3.4.
+#[test]
+fn after_a_raised_guarantee_others_give_back_only_what_is_lacking_of_it() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", of_eng).await;
+        let (others, g) = world
+            .framework("batch", |info| info.roles = ["ops".to_owned()].into())
+            .await;
+        world
+            .grant(vec![grant_to("eng/web", &f, &a, "cpus:1")])
+            .await;
+        for text in ["cpus:2;mem:64", "cpus:3", "mem:64"] {
+            world.grant(vec![grant_to("ops", &g, &a, text)]).await;
+        }
+        scheduler.heard();
+        others.heard();
+        world.allocator();
+
+        // Of eight cpus two are free, and one is offered to the role itself.
+        let update = quotas(&[("eng", quota("cpus:3", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), [""; 0]);
+        assert_eq!(world.allocator(), ["quotas of [\"eng\"]"]);
+
+        let update = quotas(&[("eng", quota("cpus:5", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), ["rescind O2"]);
+        assert_eq!(scheduler.heard(), [""; 0]);
+        let told = ["quotas of [\"eng\"]", "recovered 0001 cpus:3"];
+        assert_eq!(world.allocator(), told);
+        let ops = operator.role("ops").await.offered.unallocate();
+        assert_eq!(ops, resources("cpus:2;mem:128"));
+
+        // Who only lowers it wants nothing of others.
+        let update = quotas(&[("eng", quota("cpus:4", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), [""; 0]);
+    });
+}
+
 /// SPEC 3.4: persisted, and the registry's weight wins over the flag's.
 #[test]
 fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
