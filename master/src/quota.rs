@@ -83,6 +83,15 @@ impl Books {
         Ok(RegistryOperation::UpdateQuotas { quotas })
     }
 
+    /// The same, of roles that have none yet.
+    pub fn prepare_new_quotas(
+        &self,
+        update: &UpdateQuotas,
+    ) -> Result<RegistryOperation, UpdateRefused> {
+        check::none_yet(update, &self.quotas)?;
+        self.prepare_quotas(update)
+    }
+
     /// The registry has these quotas: the allocator is told, and offers are rescinded that would take a role beyond its limits, or that others
     /// have of what a role is sure of from now on.
     pub fn quotas_updated(&mut self, quotas: BTreeMap<String, Quota>, out: &mut Effects) {

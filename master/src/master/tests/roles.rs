@@ -271,3 +271,36 @@ fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_afte
         );
     });
 }
+
+/// Whoever looks first and then says it may be overtaken: the master looks when it judges.
+#[test]
+fn of_two_that_set_the_quota_of_a_role_that_has_none_one_is_refused() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let set = |cpus: &str| {
+            let update = quotas(&[("eng", quota("", cpus))], false);
+            world.master.ask(SetQuotas(update), PATIENCE)
+        };
+        let (first, second) = (set("cpus:1"), set("cpus:2"));
+        assert_eq!(first.await.unwrap(), Ok(()));
+        // While the first is recorded it is refused for that moment.
+        let refused = second.await.unwrap();
+        assert!(
+            matches!(refused, Err(UpdateRefused::NotNow { .. })),
+            "{refused:?}"
+        );
+        let refused = set("cpus:2").await.unwrap();
+        assert!(
+            matches!(&refused, Err(UpdateRefused::Invalid { reason }) if reason.contains("has a quota already")),
+            "{refused:?}"
+        );
+        assert_eq!(operator.role("eng").await.quota, quota("", "cpus:1"));
+
+        let replaced = quotas(&[("eng", quota("", "cpus:3"))], false);
+        assert_eq!(operator.ask(replaced).await, Ok(()));
+        let reset = quotas(&[("eng", Quota::default())], false);
+        assert_eq!(operator.ask(reset).await, Ok(()));
+        assert_eq!(set("cpus:2").await.unwrap(), Ok(()));
+    });
+}
