@@ -4,6 +4,7 @@
 //! resources without an allocation role get the one of the offers they are taken from.
 
 mod conversion;
+mod group;
 mod told;
 
 pub use conversion::{conversion, held};
@@ -281,23 +282,29 @@ impl TaskRules<'_> {
             })?;
             check_mix("task.resources", &total)?;
         }
-        if let Some(lacking) = self.remaining.lacking(&total) {
-            let left = self
-                .remaining
-                .filter(|resource| resource.name_str() == lacking.name_str());
-            let left = match plain(&left) {
-                none if none.is_empty() => "nothing".to_owned(),
-                left => brief(&left),
-            };
-            let lacking = plain(&Resources::from(lacking.clone()));
-            let expected = format!("no more than what is left of the offers, which is {left}");
-            return Err(Invalid::new("task.resources", lacking, expected));
-        }
+        self.check_left("task.resources", &total)?;
         Ok(Needs {
             task: own,
             executor,
             total,
         })
+    }
+
+    /// Whether so much is left of the offers.
+    fn check_left(&self, field: &str, total: &Resources) -> Result<(), Invalid> {
+        let Some(lacking) = self.remaining.lacking(total) else {
+            return Ok(());
+        };
+        let left = self
+            .remaining
+            .filter(|resource| resource.name_str() == lacking.name_str());
+        let left = match plain(&left) {
+            none if none.is_empty() => "nothing".to_owned(),
+            left => brief(&left),
+        };
+        let lacking = plain(&Resources::from(lacking.clone()));
+        let expected = format!("no more than what is left of the offers, which is {left}");
+        Err(Invalid::new(field, lacking, expected))
     }
 }
 

@@ -211,6 +211,40 @@ fn each_wrong_field_of_a_task_is_refused_by_name() {
     );
 }
 
+/// SPEC 2.8: a group needs its executor as well, but for one that is there already.
+#[test]
+fn a_group_needs_what_its_tasks_and_a_new_executor_need_together() {
+    let (framework, agent, role, policy) = (known(), a(), Role::STAR, policy());
+    let (none, running) = (
+        Tasks::new(Limits {
+            completed: 10,
+            unreachable: 10,
+        }),
+        running(),
+    );
+    let needs = |tasks: &Tasks, left: &str| {
+        let left: Resources = left.parse().unwrap();
+        let rules = TaskRules {
+            framework: &framework,
+            agent_id: &agent,
+            role: &role,
+            remaining: &left.allocate(&role),
+            tasks,
+            policy: &policy,
+        };
+        let group = [good(), good()];
+        let needs = rules.group_needs(&own("true"), &group);
+        needs.map(|needs| needs.unallocate().to_string())
+    };
+    let fits = needs(&none, "cpus:2.5;mem:64").unwrap();
+    assert_eq!(fits, "cpus:2.5;mem:64");
+    let lacking = needs(&none, "cpus:2;mem:64").unwrap_err().to_string();
+    let expected = "task_group.resources is `cpus:2.5`: expected no more than what is left of the offers, which is cpus:2";
+    assert_eq!(lacking, expected);
+    let there = needs(&running, "cpus:2;mem:64").unwrap();
+    assert_eq!(there, "cpus:2;mem:64");
+}
+
 #[test]
 fn a_framework_with_several_roles_says_that_it_understands_them() {
     let mut info = FrameworkInfo::new("nobody", "web");
