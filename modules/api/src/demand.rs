@@ -20,6 +20,7 @@ pub const TEXT_MAX: usize = 1_024;
 /// Regular expressions of one framework, in all its demands together.
 pub const EXPRESSIONS_MAX: usize = 100;
 /// Bytes that the program of one expression may take, and as many what each way of reading it remembers of texts.
+/// `regex` has no bound to set for its one-pass table, of at most 1 MiB, which an expression with groups may have beside.
 const EXPRESSION_SIZE_MAX: usize = 32 << 10;
 
 /// How many regular expressions a demand holds.
