@@ -1,9 +1,9 @@
-//! Offers as frameworks get them over the wire: the example of the paper, weighted shares, and another policy.
+//! Offers as frameworks get them over the wire: the example of the paper, agents' attributes, weighted shares, and another policy.
 
 use std::collections::BTreeMap;
 
 use protocol::{Demand, Filters, Offer, Operation, TaskState, Wants};
-use resources::{Name, Scalar};
+use resources::{AttributeValue, Name, Scalar};
 
 use crate::puppet::{Heard, Puppet, framework, task, text};
 use crate::support::{Cluster, eventually};
@@ -57,6 +57,23 @@ fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
     });
     let mut third = Puppet::subscribe(&cluster, framework("third", "*"));
     assert_eq!(text(&third.offer()), "cpus:4;mem:4096");
+}
+
+/// S94, S96: what the documented flag says of an agent comes to frameworks as it was said.
+#[test]
+fn an_offer_has_the_attributes_of_its_agent_as_they_were_given() {
+    let cluster = Cluster::master_alone(|_, _| {});
+    let given = "rack:rack-2;datacenter:europe;os:ubuntuv14.4";
+    let mut command = cluster.agent_command("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let _agent = cluster.agent_of(command.args(["--attributes", given]));
+    let mut puppet = Puppet::subscribe(&cluster, framework("web", "*"));
+    let offer = puppet.offer();
+    let attributes = offer.attributes.iter();
+    let said: Vec<_> = attributes.map(|own| (own.name(), own.value())).collect();
+    let text = |text: &str| AttributeValue::Text(text.to_owned());
+    let (rack, datacenter, os) = (text("rack-2"), text("europe"), text("ubuntuv14.4"));
+    let expected = [("rack", &rack), ("datacenter", &datacenter), ("os", &os)];
+    assert_eq!(said, expected);
 }
 
 /// S77, over the wire: weights dev=2, qa=1, prod=3 share 60 equal slots as 20, 10 and 30, when everybody takes all it can, slot by slot.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::group::Group;
 use crate::support::{Cluster, Running, eventually, get, get_with, send, stderr, stdout};
 
 /// A verb that must do what it is asked; what it printed.
@@ -141,6 +142,51 @@ fn quotas_and_weights_outlive_the_master_and_win_over_its_flag() {
         show,
         "ROLE  GUARANTEE  LIMIT   CONSUMED\neng   nothing    cpus:4  nothing\n"
     );
+}
+
+/// SPEC 3.4, 3.5: what was answered is on a majority's disks, and the next leader has it from there.
+#[test]
+fn quotas_weights_and_reservations_are_known_to_the_leader_after_the_one_that_was_killed() {
+    let mut group = Group::start();
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:4;mem:512;disk:0;ports:[]");
+    let id = group.cluster.list("agents")[0]["id"].clone();
+    let id = id.as_str().expect("an id").to_owned();
+    let set = ["quota", "set", "eng", "--guarantee", "cpus:1"];
+    done(&group.cluster, &[&set[..], &["--limit", "cpus:2"]].concat());
+    done(&group.cluster, &["weights", "set", "dev=2.5"]);
+    let reserve = ["reserve", &id, "cpus:1;mem:64", "--role", "ads"];
+    done(&group.cluster, &reserve);
+
+    let old = group.leader();
+    group.process(old).signal("KILL");
+    group.process(old).wait();
+    let next = group.leader_of(&group.others(old));
+    let (_, port) = group.addresses[next].rsplit_once(':').expect("a port");
+    let port: u16 = port.parse().expect("a port");
+    // Of its own books: a mirror of the leader that was killed would know it as well.
+    let own = |path: &str| {
+        let (head, text) = get_with(port, path, "Cache-Control: no-cache");
+        assert!(head.contains(" 200 "), "{path}: {head} {text}");
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let config = &own("/quota")["configs"][0];
+    assert_eq!(config["role"], "eng");
+    assert_eq!(config["guarantees"]["cpus"]["value"], 1.0);
+    assert_eq!(config["limits"]["cpus"]["value"], 2.0);
+    assert_eq!(own("/weights"), json!([{ "role": "dev", "weight": 2.5 }]));
+    let agent = eventually("the agent to be back", || {
+        let agent = own("/slaves")["slaves"][0].clone();
+        (agent["active"] == true).then_some(agent)
+    });
+    assert_eq!(agent["id"], id.as_str());
+    let reserved = &agent["reserved_resources"]["ads"];
+    assert_eq!(
+        (&reserved["cpus"], &reserved["mem"]),
+        (&json!(1.0), &json!(64.0))
+    );
+    assert_eq!(agent["unreserved_resources"]["cpus"], 3.0);
 }
 
 #[test]

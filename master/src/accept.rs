@@ -13,8 +13,8 @@ use module_api::allocator::Converted;
 use protocol::message::scheduler::AcceptOffers;
 use protocol::message::task::RunTasks;
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, Offer, OfferId, Operation, OperationId, Reason, TaskId,
-    TaskInfo, TaskState, TaskStatus,
+    AgentId, ExecutorId, ExecutorInfo, FrameworkId, Offer, OfferId, Operation, OperationId, Reason,
+    TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::{Invalid, Resource, Resources, Role};
 use runtime::Timestamp;
@@ -182,10 +182,9 @@ impl Books {
                 self.frameworks.dealt(framework, Dealing::Launch, 1);
                 self.launch_all(framework, taken, tasks, work, now, out);
             }
-            Operation::LaunchGroup { tasks, .. } => {
+            Operation::LaunchGroup { executor, tasks } => {
                 self.frameworks.dealt(framework, Dealing::LaunchGroup, 1);
-                let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
-                let invalid = Invalid::new("type", "LAUNCH_GROUP", expected);
+                let invalid = self.why_no_group(framework, taken, &executor, &tasks, work);
                 for task in tasks {
                     let reason = Reason::TaskGroupInvalid;
                     self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
@@ -362,6 +361,32 @@ impl Books {
                 }
             }
         }
+    }
+
+    /// Why a group is not run: too little is left for it, or else that there is nobody to run it.
+    fn why_no_group(
+        &self,
+        framework: &FrameworkId,
+        taken: &Taken,
+        executor: &ExecutorInfo,
+        tasks: &[TaskInfo],
+        work: &Work,
+    ) -> Invalid {
+        let lacking = self.frameworks.get(framework).and_then(|framework| {
+            let rules = TaskRules {
+                framework,
+                agent_id: &taken.agent_id,
+                role: &taken.role,
+                remaining: &work.remaining,
+                tasks: &self.tasks,
+                policy: &self.policy,
+            };
+            rules.group_needs(executor, tasks).err()
+        });
+        lacking.unwrap_or_else(|| {
+            let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
+            Invalid::new("type", "LAUNCH_GROUP", expected)
+        })
     }
 
     /// Gives what is left of the offers another copy of each shared volume that a task before this one has taken and this one wants.

@@ -461,7 +461,7 @@ impl Books {
     }
 
     /// What no task holds on an agent, whether it is offered or not.
-    fn unused(&self, agent: &Agent) -> Resources {
+    pub(crate) fn unused(&self, agent: &Agent) -> Resources {
         let on = self.tasks.on_agent(&agent.id);
         let held = on.map(|on| sum(on.held().values())).unwrap_or_default();
         let total = &agent.info.resources;

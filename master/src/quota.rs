@@ -4,6 +4,7 @@
 //! anything free and stops nobody: that is for the allocator, which hears every change.
 
 pub mod check;
+mod raised;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAllocator};
 use crate::registry::RegistryOperation;
 use check::Known;
+use raised::Offered;
 
 /// Amounts by role.
 pub type ByRole = BTreeMap<String, Quantities>;
@@ -81,8 +83,19 @@ impl Books {
         Ok(RegistryOperation::UpdateQuotas { quotas })
     }
 
-    /// The registry has these quotas: the allocator is told, and offers that would take a role beyond its limits are rescinded.
+    /// The same, of roles that have none yet.
+    pub fn prepare_new_quotas(
+        &self,
+        update: &UpdateQuotas,
+    ) -> Result<RegistryOperation, UpdateRefused> {
+        check::none_yet(update, &self.quotas)?;
+        self.prepare_quotas(update)
+    }
+
+    /// The registry has these quotas: the allocator is told, and offers are rescinded that would take a role beyond its limits, or that others
+    /// have of what a role is sure of from now on.
     pub fn quotas_updated(&mut self, quotas: BTreeMap<String, Quota>, out: &mut Effects) {
+        let before = Arc::clone(&self.quotas);
         let held = Arc::make_mut(&mut self.quotas);
         for (role, quota) in &quotas {
             match quota.is_default() {
@@ -90,9 +103,47 @@ impl Books {
                 false => held.insert(role.clone(), quota.clone()),
             };
         }
-        let beyond = self.beyond(&quotas);
+        let mut rescinded = self.beyond(&quotas);
+        let raised = raised::raised(&quotas, &before);
+        if !raised.is_empty() {
+            let in_the_way = self.in_the_way_of(&raised, &rescinded);
+            rescinded.extend(in_the_way);
+        }
         out.allocator(ToAllocator::QuotasChanged(QuotasChanged { quotas }));
-        self.rescind(beyond, out);
+        self.rescind(rescinded, out);
+    }
+
+    /// The offers of others that leave too little for what these roles are sure of, beside those that are taken back anyhow.
+    fn in_the_way_of(&self, roles: &BTreeSet<&str>, rescinded: &[OfferId]) -> BTreeSet<OfferId> {
+        let amounts = |offer: &Offer| {
+            let mut free = Quantities::new();
+            unreserved(&offer.resources).for_each(|(_, amounts)| free += &amounts);
+            free
+        };
+        let rescinded: BTreeSet<&OfferId> = rescinded.iter().collect();
+        let out = self.offers.iter();
+        let out = out.filter(|offer| !rescinded.contains(&offer.id));
+        let offers: Vec<Offered<'_>> = out
+            .map(|offer| Offered {
+                id: &offer.id,
+                role: &offer.role,
+                amounts: amounts(offer),
+            })
+            .collect();
+        let mut free = Quantities::new();
+        for agent in self.agents.iter() {
+            free += &self.unused(agent).open().quantities();
+        }
+        for offer in &offers {
+            free = free.saturating_sub(&offer.amounts);
+        }
+        let known = raised::Known {
+            quotas: &self.quotas,
+            consumed: consumed(self),
+            free,
+            offers,
+        };
+        raised::in_the_way(roles, &known)
     }
 
     /// The offers that are more than these limits leave room for.

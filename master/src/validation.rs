@@ -4,6 +4,7 @@
 //! resources without an allocation role get the one of the offers they are taken from.
 
 mod conversion;
+mod group;
 mod told;
 
 pub use conversion::{conversion, held};
@@ -11,7 +12,7 @@ pub use told::told;
 
 use std::collections::BTreeSet;
 
-use module_api::demand::{AgentTest, CONSTRAINTS_MAX};
+use module_api::demand::{AgentTest, CONSTRAINTS_MAX, EXPRESSIONS_MAX, expressions};
 use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
@@ -50,6 +51,12 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
     let expected = "roles of the framework only";
     if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
         return Err(Invalid::new("suppressed_roles", role, expected));
+    }
+    // Before any is compiled: that is what costs.
+    let count: usize = wants.demands.values().map(expressions).sum();
+    if count > EXPRESSIONS_MAX {
+        let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in all roles");
+        return Err(Invalid::new("demands", count, expected));
     }
     let mut size = 0;
     for (role, demand) in &wants.demands {
@@ -275,23 +282,29 @@ impl TaskRules<'_> {
             })?;
             check_mix("task.resources", &total)?;
         }
-        if let Some(lacking) = self.remaining.lacking(&total) {
-            let left = self
-                .remaining
-                .filter(|resource| resource.name_str() == lacking.name_str());
-            let left = match plain(&left) {
-                none if none.is_empty() => "nothing".to_owned(),
-                left => brief(&left),
-            };
-            let lacking = plain(&Resources::from(lacking.clone()));
-            let expected = format!("no more than what is left of the offers, which is {left}");
-            return Err(Invalid::new("task.resources", lacking, expected));
-        }
+        self.check_left("task.resources", &total)?;
         Ok(Needs {
             task: own,
             executor,
             total,
         })
+    }
+
+    /// Whether so much is left of the offers.
+    fn check_left(&self, field: &str, total: &Resources) -> Result<(), Invalid> {
+        let Some(lacking) = self.remaining.lacking(total) else {
+            return Ok(());
+        };
+        let left = self
+            .remaining
+            .filter(|resource| resource.name_str() == lacking.name_str());
+        let left = match plain(&left) {
+            none if none.is_empty() => "nothing".to_owned(),
+            left => brief(&left),
+        };
+        let lacking = plain(&Resources::from(lacking.clone()));
+        let expected = format!("no more than what is left of the offers, which is {left}");
+        Err(Invalid::new(field, lacking, expected))
     }
 }
 

@@ -108,7 +108,6 @@ impl Figure {
     }
 }
 
-/// Four significant digits say all that a measurement knows.
 /// What became of a crowd of agents.
 #[allow(
     clippy::needless_pass_by_value,
@@ -118,6 +117,7 @@ fn of_crowd(trouble: Trouble) -> Failure {
     Failure::because("a crowd of agents", &*trouble)
 }
 
+/// Four significant digits say all that a measurement knows.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -31,7 +31,7 @@ const WORDS: Heap = Heap {
     per_byte: 1500,
     beside: 16 << 10,
 };
-/// A compiled expression takes up to 32 KiB, each of a hundred in a role; while it is read, a class of two bytes is all its ranges.
+/// A compiled expression takes up to 32 KiB, each of the hundred that a framework may have; while it is read, a class of two bytes is all its ranges.
 const EXPRESSIONS: Heap = Heap {
     per_byte: 16 << 10,
     beside: 1 << 20,

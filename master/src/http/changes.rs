@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use super::operator::writes;
 use super::{PATIENCE, words};
-use crate::master::{EndFramework, Master, TakeSnapshot};
+use crate::master::{EndFramework, Master, SetQuotas, TakeSnapshot};
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -117,17 +117,7 @@ pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas
     if let Err(problem) = asker.update_quotas(&update) {
         return forbidden(problem);
     }
-    let books = match ask(front, TakeSnapshot).await {
-        Ok(books) => books,
-        Err(response) => return response,
-    };
-    let mut roles = update.quotas.keys();
-    if let Some(role) = roles.find(|role| books.quotas.contains_key(*role)) {
-        return bad(format!(
-            "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
-        ));
-    }
-    change::<UpdateQuotas>(front, update).await
+    change(front, SetQuotas(update)).await
 }
 
 /// `PUT /quota`.
@@ -158,7 +148,8 @@ pub(super) async fn remove_quota(front: &Front, asker: &Asker, role: String) -> 
     }
     match ask(front, TakeSnapshot).await {
         Err(response) => return response,
-        Ok(books) if !books.quotas.contains_key(&role) => {
+        // One that has not read the registry says so when it is asked for the change.
+        Ok(books) if books.has_begun() && !books.quotas.contains_key(&role) => {
             return bad(format!("role is `{role}`: expected one that has a quota"));
         }
         Ok(_) => {}

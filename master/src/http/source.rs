@@ -65,7 +65,7 @@ pub(crate) enum Found {
     Here(Source),
     /// Where the leader is.
     Elsewhere,
-    /// The master that acts here did not answer in time, and there is no mirror.
+    /// The master that acts here did not answer in time, or has not read the registry yet, and there is no mirror.
     Late,
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn find(
     let books = match front.master() {
         None if mirrored.is_none() => return Found::Elsewhere,
         None => None,
-        Some(master) => glance(&master).await,
+        Some(master) => read(&master).await,
     };
     let wall = node.clock().wall();
     let is_enough = |books: &Arc<Books>| mirrored.is_none() || books.is_settled(SETTLING_MAX, wall);
@@ -114,7 +114,7 @@ pub(crate) async fn of_the_leader(
     let Some(master) = front.master() else {
         return Found::Elsewhere;
     };
-    match glance(&master).await {
+    match read(&master).await {
         Some(books) => Found::Here(Source {
             books,
             chosen: chosen.clone(),
@@ -130,6 +130,11 @@ pub(crate) async fn of_the_leader(
 /// The books as they are between two messages of the master: no page waits for those that wait in its mailbox (W15).
 pub(super) async fn glance(master: &Handle<Master>) -> Option<Arc<Books>> {
     master.ask(Glance, PATIENCE).await.ok()
+}
+
+/// The same, once the registry has been read: before, they say nothing, which is not that there is nothing.
+pub(super) async fn read(master: &Handle<Master>) -> Option<Arc<Books>> {
+    glance(master).await.filter(|books| books.has_begun())
 }
 
 /// The answer where the master that acts here gave none.

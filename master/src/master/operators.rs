@@ -19,7 +19,7 @@ use super::Master;
 use super::verbs::InTurn;
 use crate::books::Books;
 use crate::permission::Asker;
-use crate::registry::{Applied, RegistryError};
+use crate::registry::{Applied, RegistryError, RegistryOperation};
 use crate::sight::Sight;
 use crate::{view, weights};
 
@@ -123,6 +123,34 @@ impl Handler<InTurn<UpdateQuotas>> for Master {
         InTurn(update): InTurn<UpdateQuotas>,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
+        self.update_quotas(update, Books::prepare_quotas, ctx)
+    }
+}
+
+/// A page wants these quotas for roles that have none yet (`POST /quota` in the form of Mesos before 1.9).
+#[derive(Clone, Debug)]
+pub struct SetQuotas(pub UpdateQuotas);
+
+impl Message for SetQuotas {
+    type Result = Result<(), UpdateRefused>;
+}
+
+impl Handler<SetQuotas> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, SetQuotas(update): SetQuotas, ctx: &mut Context<Self>) -> Self::Result {
+        self.update_quotas(update, Books::prepare_new_quotas, ctx)
+    }
+}
+
+impl Master {
+    /// Has quotas recorded and then told, if `prepare` lets them.
+    fn update_quotas(
+        &mut self,
+        update: UpdateQuotas,
+        prepare: fn(&Books, &UpdateQuotas) -> Result<RegistryOperation, UpdateRefused>,
+        ctx: &mut Context<Self>,
+    ) -> Reply<Result<(), UpdateRefused>> {
         let (promise, reply) = promise();
         let allowed = self.may_update().and_then(|()| {
             let asker = self.asker(ctx);
@@ -131,7 +159,7 @@ impl Handler<InTurn<UpdateQuotas>> for Master {
             })
         });
         let allowed = allowed.and_then(|()| match self.updating_quotas {
-            false => self.books.prepare_quotas(&update),
+            false => prepare(&self.books, &update),
             true => Err(UpdateRefused::NotNow {
                 reason: "another update of quotas is being recorded; try again".to_owned(),
             }),

@@ -2,7 +2,8 @@
 //!
 //! Plain data, by agent and in the order of their serials. An operation is here from the moment it is accepted, before the registry has it,
 //! until the registry has forgotten it; while that is being asked it is over, and nobody sends it any more. Serials of an agent are given
-//! once: they go on from the newest that the agent or the registry has named. Bounded by [`ACCEPTED_MAX`].
+//! once: they go on from the newest that the agent or the registry has named. Bounded by [`ACCEPTED_MAX`], of which an agent gets
+//! [`ON_AGENT_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use protocol::{AgentId, FrameworkId, OperationId, Uuid};
 
 use super::recording::Conclusion;
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations};
+
+/// How many operations may be under way on one agent: one that is stuck takes no place from all others.
+pub(super) const ON_AGENT_MAX: usize = ACCEPTED_MAX / 10;
 
 /// One operation.
 #[derive(Clone, Debug)]
@@ -73,6 +77,12 @@ impl Pending {
     /// Whether one more would be too many.
     pub fn is_full(&self) -> bool {
         self.count >= ACCEPTED_MAX
+    }
+
+    /// Whether one more would be too many for that agent.
+    pub fn is_full_on(&self, agent: &AgentId) -> bool {
+        let of = self.agents.get(agent);
+        of.is_some_and(|of| of.entries.len() >= ON_AGENT_MAX)
     }
 
     /// The serial that the agent's next one will have.

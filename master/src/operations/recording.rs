@@ -14,6 +14,7 @@ use protocol::{
 };
 use resources::{Converted, Invalid, NotConverted};
 
+use super::pending::ON_AGENT_MAX;
 use crate::agents::Standing;
 use crate::books::Books;
 use crate::effects::{Effect, Effects, Tell, ToAgent};
@@ -61,7 +62,7 @@ impl Books {
         }
     }
 
-    /// Whether the registry can take one more operation of that size.
+    /// Whether the registry can take one more operation of that size, and the agent one more.
     pub(super) fn check_recordable(
         &self,
         agent: &AgentId,
@@ -70,6 +71,10 @@ impl Books {
         let name = operation.conversion.name();
         if self.pending.is_full() {
             let expected = format!("fewer than {ACCEPTED_MAX} operations under way in the cluster");
+            return Err(Invalid::new("operation", name, expected));
+        }
+        if self.pending.is_full_on(agent) {
+            let expected = format!("fewer than {ON_AGENT_MAX} operations under way on the agent");
             return Err(Invalid::new("operation", name, expected));
         }
         let serial = self.pending.next_serial(agent);

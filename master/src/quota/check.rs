@@ -47,6 +47,22 @@ pub fn check(update: &UpdateQuotas, known: &Known<'_>) -> Result<(), UpdateRefus
     above_consumption(update, &known.consumed).map_err(conflict)
 }
 
+/// Refuses the first role that has a quota already.
+pub fn none_yet(
+    update: &UpdateQuotas,
+    quotas: &BTreeMap<String, Quota>,
+) -> Result<(), UpdateRefused> {
+    let mut roles = update.quotas.keys();
+    match roles.find(|role| quotas.contains_key(*role)) {
+        None => Ok(()),
+        Some(role) => Err(UpdateRefused::Invalid {
+            reason: format!(
+                "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
+            ),
+        }),
+    }
+}
+
 /// Whether one quota makes sense by itself.
 fn sound(role: &str, quota: &Quota) -> Result<(), String> {
     let valid = Role::new(role).map_err(|invalid| invalid.to_string())?;

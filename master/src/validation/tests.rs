@@ -211,6 +211,40 @@ fn each_wrong_field_of_a_task_is_refused_by_name() {
     );
 }
 
+/// SPEC 2.8: a group needs its executor as well, but for one that is there already.
+#[test]
+fn a_group_needs_what_its_tasks_and_a_new_executor_need_together() {
+    let (framework, agent, role, policy) = (known(), a(), Role::STAR, policy());
+    let (none, running) = (
+        Tasks::new(Limits {
+            completed: 10,
+            unreachable: 10,
+        }),
+        running(),
+    );
+    let needs = |tasks: &Tasks, left: &str| {
+        let left: Resources = left.parse().unwrap();
+        let rules = TaskRules {
+            framework: &framework,
+            agent_id: &agent,
+            role: &role,
+            remaining: &left.allocate(&role),
+            tasks,
+            policy: &policy,
+        };
+        let group = [good(), good()];
+        let needs = rules.group_needs(&own("true"), &group);
+        needs.map(|needs| needs.unallocate().to_string())
+    };
+    let fits = needs(&none, "cpus:2.5;mem:64").unwrap();
+    assert_eq!(fits, "cpus:2.5;mem:64");
+    let lacking = needs(&none, "cpus:2;mem:64").unwrap_err().to_string();
+    let expected = "task_group.resources is `cpus:2.5`: expected no more than what is left of the offers, which is cpus:2";
+    assert_eq!(lacking, expected);
+    let there = needs(&running, "cpus:2;mem:64").unwrap();
+    assert_eq!(there, "cpus:2;mem:64");
+}
+
 #[test]
 fn a_framework_with_several_roles_says_that_it_understands_them() {
     let mut info = FrameworkInfo::new("nobody", "web");
@@ -249,6 +283,33 @@ fn a_shape_that_no_offer_could_have_is_refused() {
     wants.demands.insert("*".to_owned(), shape);
     let refused = framework(&info, &wants, &policy()).unwrap_err();
     assert_eq!(refused.field, "demands[*].least");
+}
+
+/// More roles are no way to more regular expressions, each of which takes memory in the master and in its allocator.
+#[test]
+fn the_regular_expressions_of_all_roles_count_together() {
+    let mut info = FrameworkInfo::new("nobody", "web");
+    info.roles = ["a", "b"].map(str::to_owned).into();
+    info.capabilities.insert(Capability::MultiRole);
+    let wants = |in_each: usize| {
+        let matches = |n| protocol::wants::Constraint {
+            selector: protocol::wants::Selector::Hostname,
+            predicate: protocol::wants::Predicate::TextMatches(format!("node-{n}-[0-9]")),
+        };
+        let demand = protocol::Demand {
+            agents: (0..in_each).map(|n| vec![matches(n)]).collect(),
+            ..Default::default()
+        };
+        let mut wants = Wants::default();
+        for role in &info.roles {
+            wants.demands.insert(role.clone(), demand.clone());
+        }
+        wants
+    };
+    assert_eq!(framework(&info, &wants(50), &policy()), Ok(()));
+    let refused = framework(&info, &wants(60), &policy()).unwrap_err();
+    let expected = "demands is `120`: expected at most 100 regular expressions in all roles";
+    assert_eq!(refused.to_string(), expected);
 }
 
 fn text() -> impl Strategy<Value = String> {

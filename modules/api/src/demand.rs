@@ -17,10 +17,24 @@ use resources::{AttributeValue, Attributes, Invalid};
 pub const CONSTRAINTS_MAX: usize = 10_000;
 /// Characters in one text or expression.
 pub const TEXT_MAX: usize = 1_024;
-/// Regular expressions in one demand.
+/// Regular expressions of one framework, in all its demands together.
 pub const EXPRESSIONS_MAX: usize = 100;
-/// Bytes that one compiled expression may take.
+/// Bytes that the program of one expression may take, and as many what each way of reading it remembers of texts.
+/// `regex` has no bound to set for its one-pass table, of at most 1 MiB, which an expression with groups may have beside.
 const EXPRESSION_SIZE_MAX: usize = 32 << 10;
+
+/// How many regular expressions a demand holds.
+pub fn expressions(demand: &Demand) -> usize {
+    let constraints = demand.agents.iter().flatten();
+    let matches = |constraint: &&Constraint| {
+        let predicate = &constraint.predicate;
+        matches!(
+            predicate,
+            Predicate::TextMatches(_) | Predicate::TextNotMatches(_)
+        )
+    };
+    constraints.filter(matches).count()
+}
 
 /// What of an agent constraints look at.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +90,12 @@ impl AgentTest {
             let expected = format!("at most {CONSTRAINTS_MAX} constraints");
             return Err(Invalid::new(field, count, expected));
         }
+        let count = expressions(demand);
+        if count > EXPRESSIONS_MAX {
+            let expected = format!("at most {EXPRESSIONS_MAX} regular expressions");
+            return Err(Invalid::new(field, count, expected));
+        }
         let mut made = Self::default();
-        let mut expressions = 0;
         for (n, group) in demand.agents.iter().enumerate() {
             let field = format!("{field}[{n}]");
             if group.is_empty() {
@@ -90,7 +108,7 @@ impl AgentTest {
                 made.hosts.insert(host.to_lowercase());
                 continue;
             }
-            let test = |constraint| Test::new(&field, constraint, &mut expressions);
+            let test = |constraint| Test::new(&field, constraint);
             let tests = group.iter().map(test).collect::<Result<_, _>>()?;
             made.groups.push(tests);
         }
@@ -122,7 +140,7 @@ fn only_host(constraint: &Constraint) -> Option<&str> {
 }
 
 impl Test {
-    fn new(field: &str, constraint: &Constraint, expressions: &mut usize) -> Result<Self, Invalid> {
+    fn new(field: &str, constraint: &Constraint) -> Result<Self, Invalid> {
         if let Selector::Attribute(name) = &constraint.selector
             && (name.is_empty() || name.len() > TEXT_MAX)
         {
@@ -136,13 +154,7 @@ impl Test {
             let expected = format!("at most {TEXT_MAX} bytes");
             Err(Invalid::new(format!("{field}.predicate"), text, expected))
         };
-        let mut expression = |text: &String| {
-            *expressions += 1;
-            if *expressions > EXPRESSIONS_MAX {
-                let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in a role");
-                let field = format!("{field}.predicate");
-                return Err(Invalid::new(field, *expressions, expected));
-            }
+        let expression = |text: &String| {
             compile(&short(text)?).map_err(|expected| {
                 Invalid::new(format!("{field}.predicate.regex"), text, expected)
             })
@@ -200,15 +212,14 @@ impl Test {
 /// The expression that matches a whole text, or what is wrong with it.
 fn compile(text: &str) -> Result<Regex, String> {
     let whole = format!(r"\A(?:{text})\z");
-    let alone = RegexBuilder::new(text)
-        .size_limit(EXPRESSION_SIZE_MAX)
-        .build();
-    // Compiled alone first: what closes the group that we open around it is no expression.
-    let made = alone.and_then(|_| {
-        RegexBuilder::new(&whole)
+    let build = |text: &str| {
+        RegexBuilder::new(text)
             .size_limit(EXPRESSION_SIZE_MAX)
+            .dfa_size_limit(EXPRESSION_SIZE_MAX)
             .build()
-    });
+    };
+    // Compiled alone first: what closes the group that we open around it is no expression.
+    let made = build(text).and_then(|_| build(&whole));
     made.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
             "a regular expression that takes less memory when it is compiled".to_owned()
@@ -380,6 +391,31 @@ mod tests {
             "node-70.example",
             "ode-7.example"
         ])));
+    }
+
+    /// Before any is compiled: the last one would be refused by another field.
+    #[test]
+    fn more_expressions_than_a_framework_may_have_are_refused_at_once() {
+        let one = |n: usize| {
+            let text = match n {
+                EXPRESSIONS_MAX => "a(".to_owned(),
+                n => format!("node-{n}-[0-9]"),
+            };
+            let predicate = match n % 2 {
+                0 => Predicate::TextMatches(text),
+                _ => Predicate::TextNotMatches(text),
+            };
+            let exists = (Selector::Zone, Predicate::Exists);
+            [(Selector::Hostname, predicate), exists]
+        };
+        let groups: Vec<_> = (0..=EXPRESSIONS_MAX).map(one).collect();
+        let groups: Vec<&[_]> = groups.iter().map(<[_; 2]>::as_slice).collect();
+        let most = demand(&groups[..EXPRESSIONS_MAX]);
+        assert_eq!(expressions(&most), EXPRESSIONS_MAX);
+        assert!(AgentTest::new("dev", &most).is_ok());
+        let refused = AgentTest::new("dev", &demand(&groups)).unwrap_err();
+        let expected = "demands[dev].agents is `101`: expected at most 100 regular expressions";
+        assert_eq!(refused.to_string(), expected);
     }
 
     #[test]

@@ -42,7 +42,6 @@ pub struct Member {
     /// The agents on which it has filters.
     pub filtered: FxHashSet<u32>,
     told: Option<Told>,
-    dirty: bool,
 }
 
 /// What a framework can make use of (SPEC 4.5, `capable` and `strip`).
@@ -152,13 +151,40 @@ pub fn index(pool: Pool) -> usize {
     }
 }
 
+/// The clients about which the sorter may believe something wrong, each once, in the order in which that came about.
+#[derive(Clone, Debug, Default)]
+struct Dirty {
+    clients: Vec<Client>,
+    /// By number. It outlives the client: whoever gets the number next is in the list already.
+    marked: Vec<bool>,
+}
+
+impl Dirty {
+    fn mark(&mut self, client: Client) {
+        let at = client as usize;
+        if at >= self.marked.len() {
+            self.marked.resize(at + 1, false);
+        }
+        if !std::mem::replace(&mut self.marked[at], true) {
+            self.clients.push(client);
+        }
+    }
+
+    fn take(&mut self) -> Vec<Client> {
+        for client in &self.clients {
+            self.marked[*client as usize] = false;
+        }
+        std::mem::take(&mut self.clients)
+    }
+}
+
 /// All clients.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     members: Vec<Option<Member>>,
     unused: Vec<Client>,
     by_key: FxHashMap<FrameworkId, BTreeMap<Role, Client>>,
-    dirty: Vec<Client>,
+    dirty: Dirty,
     /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
     left: BTreeMap<Client, Departed>,
     /// What is reserved and idle where that is charged; the numbers there are nobody's here.
@@ -259,7 +285,6 @@ impl Clients {
             places: 0,
             filtered: FxHashSet::default(),
             told: None,
-            dirty: false,
         });
         let roles = self.by_key.entry(framework.clone()).or_default();
         roles.insert(role.clone(), client);
@@ -389,7 +414,7 @@ impl Clients {
             self.unused.push(client);
         }
         self.unused.extend(self.charges.tell(changes));
-        for client in std::mem::take(&mut self.dirty) {
+        for client in self.dirty.take() {
             if let Some(Some(member)) = self.members.get_mut(client as usize) {
                 member.tell(client, changes);
             }
@@ -397,10 +422,8 @@ impl Clients {
     }
 
     fn touch(&mut self, client: Client) {
-        if let Some(Some(member)) = self.members.get_mut(client as usize)
-            && !std::mem::replace(&mut member.dirty, true)
-        {
-            self.dirty.push(client);
+        if self.get(client).is_some() {
+            self.dirty.mark(client);
         }
     }
 }
@@ -415,7 +438,6 @@ fn number(members: &mut Vec<Option<Member>>, unused: &mut Vec<Client>) -> Client
 
 impl Member {
     fn tell(&mut self, client: Client, changes: &mut Vec<Change>) {
-        self.dirty = false;
         if self.told.is_none() {
             let (role, framework) = (self.role.clone(), self.framework.clone());
             changes.push(Change::Joined {
@@ -526,5 +548,27 @@ mod tests {
         assert_eq!(changes[0], Change::Left { client: first });
         assert_eq!(clients.admit(&framework("h"), &Role::STAR), first);
         assert_eq!(clients.find(&framework("f"), &Role::STAR), None);
+    }
+
+    /// While nobody asks for a slate, say because every agent is away.
+    #[test]
+    fn frameworks_that_come_and_go_untold_take_the_place_of_one() {
+        let mut clients = Clients::default();
+        for n in 0..100_000 {
+            let client = clients.admit(&framework(&format!("f{n}")), &Role::STAR);
+            clients.set_active(client, [true; 2]);
+            clients.release(client);
+        }
+        assert_eq!((clients.members.len(), clients.unused.len()), (1, 1));
+        assert_eq!(clients.dirty.clients.len(), 1);
+        assert_eq!(told(&mut clients), [], "nobody is there");
+
+        let client = clients.admit(&framework("last"), &Role::STAR);
+        let joined = Change::Joined {
+            client,
+            role: Role::STAR,
+            framework: framework("last"),
+        };
+        assert_eq!(told(&mut clients), [joined]);
     }
 }

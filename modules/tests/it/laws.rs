@@ -7,6 +7,7 @@
 //! - What a slate tells makes the sorter believe what the books say.
 //! - Where reservations are charged, what is idle of them counts for its role, and nothing else does (W24).
 //! - Whoever has something on an agent that will be away is asked to leave it, once until it has answered, and nobody else is.
+//! - All of that holds by whatever order the sorter goes: by fair shares, by strict priority, by lot.
 //! - When all is quiet, nothing is withheld without a reason, and to look at everybody would change nothing.
 
 mod facts;
@@ -14,7 +15,10 @@ mod history;
 mod ledger;
 mod words;
 
+use modules::sorter::{Lottery, Order, Priority};
 use proptest::prelude::*;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 
 use facts::Fact;
 use history::{Step, World, step};
@@ -37,6 +41,30 @@ proptest! {
         }
         world.take(Step::Settle);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    /// S113: the laws are the allocator's, whoever goes first.
+    #[test]
+    fn strict_priority_over_commits_no_agent(steps in proptest::collection::vec(step(), 1..80)) {
+        play_in(World::ordered_by(|| Priority), steps);
+    }
+
+    #[test]
+    fn no_lottery_over_commits_an_agent(
+        steps in proptest::collection::vec(step(), 1..80),
+        seed in any::<u64>(),
+    ) {
+        let lottery = || Lottery::new(SmallRng::seed_from_u64(seed));
+        play_in(World::ordered_by(lottery).by_dice(), steps);
+    }
+}
+
+fn play_in<O: Order>(mut world: World<O>, steps: Vec<Step>) {
+    steps.into_iter().for_each(|step| world.take(step));
+    world.take(Step::Settle);
 }
 
 fn play(steps: Vec<Step>) {

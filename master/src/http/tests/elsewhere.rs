@@ -4,6 +4,7 @@ use axum::http::header::{LOCATION, RETRY_AFTER};
 use v1::schema::master::CallType;
 
 use super::*;
+use crate::registry::{FickleRegistry, Whims};
 
 /// Each path with a method that it has; of what is asked of any master the process answers itself.
 fn requests() -> Vec<(&'static str, String, String)> {
@@ -91,6 +92,31 @@ fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
                 let (status, text) = ::http::rehearsal::said(&routes, asked).await;
                 assert_eq!(status, 200, "{kind}: {text}");
             }
+        }
+    });
+}
+
+/// A cluster of which nothing is known yet is not an empty one.
+#[test]
+fn a_master_that_has_not_read_its_registry_shows_no_books() {
+    rehearse(|node| async move {
+        let idle = node.spawn("allocator", Idle).unwrap();
+        let whims = Whims::none();
+        whims.delay(Duration::from_secs(3));
+        let registry = FickleRegistry::new(whims, node.clock().clone());
+        let allocator = AllocatorRef::new(idle.refer());
+        let started = crate::start(&node, config(), 0, allocator, Box::new(registry)).unwrap();
+        let routes = all_routes(&node, pages(&node, &started.master));
+        let paths = ["/state", "/slaves", "/quota", "/weights", "/roles"];
+        for wanted in [503, 200] {
+            for path in paths {
+                let (status, text) = answered(&routes, Method::GET, path, "").await;
+                assert_eq!(status, wanted, "{path}: {text}");
+            }
+            let (status, text) = answered(&routes, Method::DELETE, "/quota/eng", "").await;
+            let wanted_then = if wanted == 503 { 503 } else { 400 };
+            assert_eq!(status, wanted_then, "{text}");
+            node.clock().sleep(Duration::from_secs(4)).await;
         }
     });
 }

@@ -121,6 +121,52 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
     });
 }
 
+/// SPEC 3.4.
+#[test]
+fn after_a_raised_guarantee_others_give_back_only_what_is_lacking_of_it() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", of_eng).await;
+        let (others, g) = world
+            .framework("batch", |info| info.roles = ["ops".to_owned()].into())
+            .await;
+        world
+            .grant(vec![grant_to("eng/web", &f, &a, "cpus:1")])
+            .await;
+        for text in ["cpus:2;mem:64", "cpus:3", "mem:64"] {
+            world.grant(vec![grant_to("ops", &g, &a, text)]).await;
+        }
+        scheduler.heard();
+        others.heard();
+        world.allocator();
+
+        // Of eight cpus two are free, and one is offered to the role itself.
+        let update = quotas(&[("eng", quota("cpus:3", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), [""; 0]);
+        assert_eq!(world.allocator(), ["quotas of [\"eng\"]"]);
+
+        let update = quotas(&[("eng", quota("cpus:5", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), ["rescind O2"]);
+        assert_eq!(scheduler.heard(), [""; 0]);
+        let told = ["quotas of [\"eng\"]", "recovered 0001 cpus:3"];
+        assert_eq!(world.allocator(), told);
+        let ops = operator.role("ops").await.offered.unallocate();
+        assert_eq!(ops, resources("cpus:2;mem:128"));
+
+        // Who only lowers it wants nothing of others.
+        let update = quotas(&[("eng", quota("cpus:4", ""))], false);
+        assert_eq!(operator.ask(update).await, Ok(()));
+        world.settle().await;
+        assert_eq!(others.heard(), [""; 0]);
+    });
+}
+
 /// SPEC 3.4: persisted, and the registry's weight wins over the flag's.
 #[test]
 fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
@@ -223,5 +269,38 @@ fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_afte
             operator.role("eng").await.quota.guarantees,
             Quantities::parse("cpus:5").unwrap()
         );
+    });
+}
+
+/// Whoever looks first and then says it may be overtaken: the master looks when it judges.
+#[test]
+fn of_two_that_set_the_quota_of_a_role_that_has_none_one_is_refused() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let set = |cpus: &str| {
+            let update = quotas(&[("eng", quota("", cpus))], false);
+            world.master.ask(SetQuotas(update), PATIENCE)
+        };
+        let (first, second) = (set("cpus:1"), set("cpus:2"));
+        assert_eq!(first.await.unwrap(), Ok(()));
+        // While the first is recorded it is refused for that moment.
+        let refused = second.await.unwrap();
+        assert!(
+            matches!(refused, Err(UpdateRefused::NotNow { .. })),
+            "{refused:?}"
+        );
+        let refused = set("cpus:2").await.unwrap();
+        assert!(
+            matches!(&refused, Err(UpdateRefused::Invalid { reason }) if reason.contains("has a quota already")),
+            "{refused:?}"
+        );
+        assert_eq!(operator.role("eng").await.quota, quota("", "cpus:1"));
+
+        let replaced = quotas(&[("eng", quota("", "cpus:3"))], false);
+        assert_eq!(operator.ask(replaced).await, Ok(()));
+        let reset = quotas(&[("eng", Quota::default())], false);
+        assert_eq!(operator.ask(reset).await, Ok(()));
+        assert_eq!(set("cpus:2").await.unwrap(), Ok(()));
     });
 }

@@ -8,6 +8,7 @@ use module_api::allocator::{
     FrameworkRemoved, InverseAnswered, OfferBudgetSpent, QuotasChanged, Recovered, Revived,
     Suppressed, UnavailabilityChanged, WeightsChanged, WhitelistChanged,
 };
+use modules::sorter::Order;
 use proptest::prelude::*;
 use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
 use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Revocable, Role};
@@ -109,7 +110,7 @@ pub fn fact() -> impl Strategy<Value = Fact> {
     ]
 }
 
-impl World {
+impl<O: Order> World<O> {
     /// The nth of what is held, wherever.
     fn holding(&self, n: usize) -> Option<(AgentId, (FrameworkId, Role), Resources)> {
         let hosts = self.ledger.hosts.iter();

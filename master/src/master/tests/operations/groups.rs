@@ -31,6 +31,25 @@ fn a_group_alone_gives_everything_back() {
     });
 }
 
+/// Whoever has offered too little for it is told that, not that it might run elsewhere.
+#[test]
+fn a_group_for_which_too_little_was_offered_is_told_what_is_lacking() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        for (offered, expected) in [
+            ("cpus:1", "task_group.resources is `cpus:2`"),
+            ("cpus:2", "there is no default executor yet"),
+        ] {
+            let offer = story.offer(resources(offered)).await;
+            let tasks = vec![task(offered, &story.agent_id, "cpus:1")];
+            story.accept(&[&offer], vec![group(tasks)]).await;
+            let statuses = story.scheduler.statuses();
+            let told = &statuses.last().unwrap().message;
+            assert!(told.contains(expected), "{told}");
+        }
+    });
+}
+
 /// Neither its tasks nor its executor are taken from what the steps after it see, be it more than was offered.
 #[test]
 fn a_group_between_others_leaves_them_all_that_it_would_have_used() {

@@ -484,3 +484,31 @@ fn that_an_operation_is_done_is_told_when_no_next_leader_can_tell_otherwise() {
         );
     });
 }
+
+/// A framework may ask for one after the other of an agent that is stuck, or for ever lets one wait.
+#[test]
+fn what_waits_on_one_agent_keeps_no_operation_from_another() {
+    rehearse_network(|network| async move {
+        let mut story = Story::begin(network).await;
+        let share = crate::registry::ACCEPTED_MAX / 10;
+        for _ in 0..share {
+            story.operate(reserve("cpus:0.001")).await.unwrap();
+        }
+        let refused = story.operate(reserve("cpus:0.001")).await.unwrap_err();
+        let expected = format!("fewer than {share} operations under way on the agent");
+        assert!(refused.to_string().contains(&expected), "{refused}");
+
+        let other = story.world.member("other", "agent", Role::Agent).await;
+        let total = resources("cpus:8;mem:8192;disk:100");
+        let stuck = story.agent_id.clone();
+        story.agent_id = comes(&other, keeping(&other, None, total, 1)).await;
+        story.operate(reserve("cpus:0.001")).await.unwrap();
+
+        // And as soon as one is over, there is room for one.
+        story.agent_id = stuck;
+        story.agent.say(story.settled(1));
+        story.world.settle().await;
+        story.operate(reserve("cpus:0.001")).await.unwrap();
+        story.operate(reserve("cpus:0.001")).await.unwrap_err();
+    });
+}
