@@ -119,16 +119,22 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
     let (mut events, _) = subscribe(cluster.port, Form::Json);
     let json = "application/json";
     let deep = "[".repeat(100_000);
-    let list = format!(
-        r#"{{"type":"UPDATE_WEIGHTS","update_weights":{{"weight_infos":[{}1]}}}}"#,
-        "1,".repeat(1_000_000)
+    let list = |entry: &str, many: usize| {
+        let entries = vec![entry; many].join(",");
+        format!(r#"{{"type":"UPDATE_WEIGHTS","update_weights":{{"weight_infos":[{entries}]}}}}"#)
+    };
+    let (none, valid) = (
+        list("1", 1_000_000),
+        list(r#"{"role":"r","weight":1}"#, 650_000),
     );
-    let bodies: [(&str, &[u8], u16); 9] = [
+    let bodies: [(&str, &[u8], u16); 10] = [
         (json, b"", 400),
         (json, b"{\"type\":", 400),
         (json, b"{\"type\":\"\xff\xfe\"}", 400),
         (json, deep.as_bytes(), 400),
-        (json, list.as_bytes(), 400),
+        (json, none.as_bytes(), 400),
+        // Each of them could be meant, and no two of them together.
+        (json, valid.as_bytes(), 400),
         (json, br#"{"type":"BREW"}"#, 400),
         (
             json,
@@ -147,6 +153,18 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
         assert_eq!(answer.status, status, "{}", answer.text());
         assert!(answer.text().len() > 10, "a reason in words");
     }
+    // Others are answered while many such are read.
+    std::thread::scope(|scope| {
+        let large = || endpoint(cluster.port).post(json, valid.as_bytes()).status;
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(large)).collect();
+        while !all.iter().all(|one| one.is_finished()) {
+            let (status, _) = get(cluster.port, "/state-summary");
+            assert!(status.contains("200"), "{status}");
+        }
+        for one in all {
+            assert_eq!(one.join().expect("an answer"), 400);
+        }
+    });
     let (status, text) = get(cluster.port, "/api/v1");
     assert!(
         status.contains("405") && text.contains("POST"),

@@ -45,7 +45,7 @@ const NAMES: [&str; 32] = [
 ];
 
 /// More names of the same kind, for what ends or is refused.
-const MORE_NAMES: [&str; 31] = [
+const MORE_NAMES: [&str; 32] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
     "master/slave_removals/reason_registered",
@@ -64,6 +64,7 @@ const MORE_NAMES: [&str; 31] = [
     "master/messages_reconcile_operations",
     "master/messages_update_framework",
     "master/operations_applied",
+    "master/operations_nameless",
     "master/operations_refused",
     "master/tasks_revoked",
     "master/tasks_spared",

@@ -6,7 +6,7 @@
 use protocol::message::task::EndExecutor;
 use protocol::{AgentId, ExecutorId, FrameworkId, TaskState};
 use runtime::Timestamp;
-use v1::convert::scheduler::Accepted;
+use v1::convert::scheduler::{Accepted, Nameless};
 
 use crate::books::{Books, master_status};
 use crate::effects::{Effects, Tell, ToAgent};
@@ -18,6 +18,7 @@ impl Books {
             offers,
             tasks,
             operations,
+            nameless,
         } = accepted;
         let framework = offers.framework_id.clone();
         let offer = offers.offer_ids.first().and_then(|id| self.offers.get(id));
@@ -37,6 +38,10 @@ impl Books {
             status.agent_id.clone_from(&agent);
             self.task_ended(&framework, &status);
             self.tell_status(&framework, status, out);
+        }
+        if let Some(Nameless { count, first }) = nameless {
+            self.counters.add("master/operations_nameless", count);
+            tracing::info!(%framework, count, %first, "operations without an id have no meaning here, and are dropped");
         }
         for (id, invalid) in operations {
             let message = void.as_ref().map(|void| void.message.clone());

@@ -235,7 +235,6 @@ fn patience(call: &Call) -> Result<Duration, Refusal> {
     Ok(asked.unwrap_or(PATIENCE))
 }
 
-/// As glog counts, which Mesos logs with: 0 is what operators read, more is for developers.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::Shared;
+use ::http::api::Refusal;
 use authority::Subject;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -182,7 +183,11 @@ impl Made {
                 body,
                 shared: Shared::default(),
             }),
-            Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+            Err(broken) => {
+                let problem = format!("the page was cut while it was made: {broken}");
+                let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
+                Err(refusal.into_response())
+            }
         }
     }
 }
@@ -226,7 +231,10 @@ pub(super) async fn share(
             }
             Ok(Turn::Make(maker)) => maker,
             // Whoever has to make it goes only with its process.
-            Err(_) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            Err(_) => {
+                let gone = "whoever was to make this page has gone; try again";
+                return Refusal::not_now(gone).into_response();
+            }
         },
     };
     match Made::of(make.await).await {
@@ -325,6 +333,23 @@ mod tests {
             go.send(()).unwrap();
             assert_eq!(fourth.await, "2");
             assert!(press.batches.change(|all| all.is_empty()));
+        });
+    }
+
+    #[test]
+    fn a_page_that_is_cut_while_it_is_made_says_so_and_is_given_to_nobody_else() {
+        stage(async {
+            let (batches, key) = (
+                Batches::default(),
+                ("/state".to_owned(), Vec::new(), Subject::default()),
+            );
+            let make = async { Response::new(::http::rehearsal::cut_body(5)) };
+            let response = share(&batches, key.clone(), make).await;
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+            let bytes = to_bytes(response.into_body(), 100).await.unwrap();
+            assert_eq!(bytes, "the page was cut while it was made: it broke\n");
+            let next = share(&batches, key, async { "whole".into_response() }).await;
+            assert_eq!(next.status(), StatusCode::OK);
         });
     }
 }

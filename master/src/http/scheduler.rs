@@ -84,7 +84,7 @@ async fn page(
             let weighs =
                 asked.is_large || matches!(said, Said::Reconcile(_) | Said::ReconcileOperations(_));
             // Its words may weigh as much as what is made of them.
-            drop(asked);
+            let _heard = asked.heard();
             hall.say(line, id, said, weighs).await
         }
     }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::api::Refusal;
 use authority::{Action, Forbidden};
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use runtime::{Handle, Instant, Node};
 use serde::{Deserialize, Serialize};
@@ -139,8 +140,7 @@ pub(super) async fn read(master: &Handle<Master>) -> Option<Arc<Books>> {
 
 /// The answer where the master that acts here gave none.
 pub(super) fn late() -> Response {
-    let problem = "the master gave no answer in time; try again\n";
-    (StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+    Refusal::not_now("the master gave no answer in time; try again").into_response()
 }
 
 /// The mirror here, if it is not older than that.
@@ -211,7 +211,7 @@ impl Source {
         match made.await {
             Ok(Ok(page)) => ([(CONTENT_TYPE, "application/json")], page).into_response(),
             Ok(Err(problem)) => bad(problem),
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            Err(fallen) => Refusal::not_now(fallen).into_response(),
         }
     }
 
@@ -233,7 +233,7 @@ impl Source {
         };
         match node.blocking(seen).await {
             Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            Err(fallen) => Refusal::not_now(fallen).into_response(),
         }
     }
 
@@ -251,6 +251,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use runtime::rehearsal::rehearse;
+
     use super::*;
 
     #[test]
@@ -271,5 +273,28 @@ mod tests {
         check(&["no-transform, No-Cache"], None);
         check(&["no-store"], None);
         check(&["max-age=0"], None);
+    }
+
+    /// SPEC 2.1: a body that says what was wrong, and when to try again.
+    #[test]
+    fn a_page_whose_making_falls_is_refused_in_words() {
+        rehearse(|node| async move {
+            let source = || Source {
+                books: Arc::new(crate::mirror::tests::laws::books()),
+                chosen: Arc::default(),
+                asker: Asker::default(),
+                kept: Kept::new(&node),
+                node: node.clone(),
+                marks: HeaderMap::new(),
+            };
+            let asked = source().asked(|_| panic!("no page"));
+            let page = source().page(|_, _| panic!("no page"));
+            for response in [asked.await, page.await, late()] {
+                assert_eq!(response.status().as_u16(), 503);
+                assert_eq!(response.headers()["Retry-After"], "1");
+                let body = axum::body::to_bytes(response.into_body(), 1000);
+                assert!(body.await.unwrap().len() > 10);
+            }
+        });
     }
 }

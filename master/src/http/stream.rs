@@ -42,10 +42,10 @@ const NAME: &str = "http-events";
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The most bytes of first events that wait to be read, before one more.
+/// The most bytes of first events that wait to be read, before one more, and of changes, before the slowest of all is cut off.
 const UNREAD_MAX: usize = 256 << 20;
-/// How much one subscriber may leave unread. All share the same bytes, so this is what all of them hold, in each form; it has room for what a
-/// busy master has to say at once.
+/// How much one subscriber may leave unread. All who see the same share the same bytes, so this is what all of them hold, in each form; it has room for
+/// what a busy master has to say at once. What those hold together who see different things is bounded by the views.
 pub const BOUNDS: Bounds = Bounds {
     bytes_max: 64 << 20,
     wait_max: Duration::from_secs(75),

@@ -13,7 +13,7 @@ use resources::{
 use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, added, framework, lines};
+use crate::cluster::{Cluster, added, framework, lines, subscribed};
 use crate::quota::set;
 
 /// What each framework was granted together.
@@ -225,6 +225,39 @@ fn what_is_guaranteed_stays_free_for_a_framework_that_rests() {
         assert_eq!(sums(&grants), texts([("b", "cpus:2;mem:1024")]));
         cluster.wait(Duration::from_secs(10)).await;
         assert_eq!(cluster.granted().await, []);
+    });
+}
+
+/// SPEC 2.2, UPDATE_FRAMEWORK: the roles that it names as suppressed are all that are.
+#[test]
+fn an_update_takes_back_what_was_suppressed_with_its_filters_and_suppresses_what_it_names() {
+    story(|cluster| async move {
+        let says = |suppressed: &[&str]| {
+            let mut fact = subscribed("f", "a,b", &[]);
+            fact.wants.suppressed_roles = suppressed.iter().map(|&role| role.to_owned()).collect();
+            cluster.allocator.tell(fact).unwrap();
+        };
+        says(&["b"]);
+        cluster.agent("a1", "cpus:2;mem:1024");
+        let grants = cluster.granted().await;
+        let [grant] = &grants[..] else {
+            panic!("{grants:?}")
+        };
+        assert_eq!(grant.role, "a");
+        // It wants no more of this for long, and then nothing at all.
+        cluster.give_back(grant, Some(Duration::from_secs(1_000_000)));
+        says(&["a", "b"]);
+        cluster.wait(Duration::from_secs(10)).await;
+        assert_eq!(cluster.granted().await, [], "what is suppressed stays so");
+        says(&["b"]);
+        cluster.wait(Duration::from_secs(10)).await;
+        let grants = cluster.granted().await;
+        assert_eq!(lines(&grants), ["f a1 cpus:2;mem:1024"], "its filter went");
+        assert_eq!(grants[0].role, "a");
+        cluster.give_back(&grants[0], None);
+        says(&["a"]);
+        cluster.wait(Duration::from_secs(10)).await;
+        assert_eq!(cluster.granted().await[0].role, "b");
     });
 }
 

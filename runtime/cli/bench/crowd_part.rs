@@ -168,7 +168,7 @@ async fn link(clock: &Clock, node: &Node, master: &str) -> Outcome<NodeId> {
 }
 
 /// Some of the crowd, each with its number, on one node.
-fn share(
+pub(super) fn share(
     authority: &Authority,
     some: Vec<(u32, RegisterAgent)>,
     masters: &[String],

@@ -1,7 +1,7 @@
 //! `meros bench http`: what the HTTP APIs cost.
 //!
 //! Figures, each of a real master and its HTTP listener in this process (`state`) or in one of their own (`subscribers`, `stalled`), or of a
-//! whole embedded cluster (`launches`): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it,
+//! whole embedded cluster (`launches`, `polled`): how long `/state` of a large cluster takes, how much slower tasks are launched while many poll it,
 //! how many tasks and offers a framework handles over HTTP beside one on the native driver, what a subscriber costs, and what one that never
 //! reads.
 
@@ -10,6 +10,7 @@ mod bare;
 mod client;
 mod launches;
 mod offers;
+mod polled;
 mod raw;
 mod scheduler;
 mod stalled;
@@ -103,7 +104,7 @@ async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         figures.extend(state::measure(args).await?);
     }
     if wanted(Measure::Polling) {
-        figures.push(launches::polled(args).await?);
+        figures.push(polled::measure(args).await?);
     }
     if wanted(Measure::Frameworks) {
         figures.push(launches::over_http(args).await?);

@@ -17,6 +17,7 @@ use crate::api::Refusal;
 use crate::bodies::{Bodies, Held};
 use crate::body::{BODY_PATIENCE, Cut, arriving};
 use crate::door::Source;
+use crate::large::{Line, Turns};
 use crate::realm::passes_freely;
 use crate::server::HttpOptions;
 
@@ -27,6 +28,8 @@ pub(crate) struct Gate {
     places: Arc<Places>,
     bodies: Arc<Bodies>,
     of_executors: Arc<Bodies>,
+    turns: Turns,
+    turns_of_executors: Turns,
 }
 
 struct Places {
@@ -121,6 +124,8 @@ pub(crate) struct Arrival {
     pub place: Place,
     /// What has come of its body.
     pub held: Held,
+    /// Where it waits if it turns out to be a large call.
+    line: Line,
     cut: OnceLock<Cut>,
 }
 
@@ -142,22 +147,30 @@ impl Gate {
             }),
             bodies: Bodies::new("bodies of requests", options.bodies_max),
             of_executors: Bodies::new("bodies of executors' calls", options.executor_bodies_max),
+            turns: Turns::new(),
+            turns_of_executors: Turns::new(),
         }
     }
 
     /// One more request, with nothing of it held yet.
     fn arrives(&self, request: &Request) -> Result<Arrival, Full> {
         let is_free = passes_freely(request.method(), request.uri().path());
-        let (places, bodies) = match is_free {
-            true => (None, &self.of_executors),
-            false => (Some(self.places.clone()), &self.bodies),
+        let (places, bodies, turns) = match is_free {
+            true => (None, &self.of_executors, &self.turns_of_executors),
+            false => (Some(self.places.clone()), &self.bodies, &self.turns),
         };
         let place = Place::new(places);
         place.enter()?;
         let source = request.extensions().get::<Source>().copied();
+        let line = Line {
+            turns: turns.clone(),
+            place: place.clone(),
+            source,
+        };
         Ok(Arrival {
             place,
             held: Held::new(bodies.clone(), source),
+            line,
             cut: OnceLock::new(),
         })
     }
@@ -170,6 +183,7 @@ pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
         Err(full) => return Refusal::not_now(full).into_response(),
     };
     request.extensions_mut().insert(arrival.place.clone());
+    request.extensions_mut().insert(arrival.line.clone());
     let late = gate.node.clock().sleep(BODY_PATIENCE);
     let request = request.map(|body| arriving(body, arrival.clone(), late));
     let response = next.run(request).await;

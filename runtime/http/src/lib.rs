@@ -12,6 +12,7 @@ mod door;
 pub mod files;
 mod gate;
 mod help;
+mod large;
 pub mod logging;
 pub mod metrics;
 mod outgoing;

@@ -20,6 +20,8 @@ use flate2::write::GzEncoder;
 use runtime::Node;
 use tokio::sync::OnceCell;
 
+use crate::api::Refusal;
+
 /// A body that is not longer is sent as it is: compressing it saves less than a packet.
 const GZIP_MIN: u64 = 1024;
 /// A longer one is compressed off this thread.
@@ -95,8 +97,9 @@ fn is_json(response: &Response) -> bool {
 
 async fn wrap(response: Response, callback: &str) -> Response {
     let (mut head, body) = response.into_parts();
-    let Ok(body) = to_bytes(body, usize::MAX).await else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    let body = match to_bytes(body, usize::MAX).await {
+        Ok(body) => body,
+        Err(broken) => return cut(&broken),
     };
     let mut script = BytesMut::with_capacity(callback.len() + body.len() + 3);
     script.put_slice(callback.as_bytes());
@@ -138,10 +141,17 @@ fn is_worth_it(response: &Response) -> bool {
         && !response.headers().contains_key(CONTENT_ENCODING)
 }
 
+/// An answer that ended before it was whole.
+fn cut(broken: &axum::Error) -> Response {
+    let problem = format!("the answer was cut while it was made: {broken}");
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem).into_response()
+}
+
 async fn compress(node: &Node, response: Response) -> Response {
     let (mut head, body) = response.into_parts();
-    let Ok(body) = to_bytes(body, usize::MAX).await else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    let body = match to_bytes(body, usize::MAX).await {
+        Ok(body) => body,
+        Err(broken) => return cut(&broken),
     };
     let shared = head.extensions.remove::<Shared>().unwrap_or_default();
     let compressed = shared
@@ -191,6 +201,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::rehearsal::cut_body;
 
     fn routes(node: &Node) -> Router {
         let json = |length: usize| {
@@ -206,6 +217,10 @@ mod tests {
             .route("/page", get(move || async move { json(5000) }))
             .route("/large", get(move || async move { json(300_000) }))
             .route("/stream", get(stream))
+            .route(
+                "/cut",
+                get(|| async { ([(CONTENT_TYPE, "application/json")], cut_body(5000)) }),
+            )
             .layer(from_fn_with_state(node.clone(), outgoing))
     }
 
@@ -333,6 +348,19 @@ mod tests {
             }
             let (head, _) = ask(&node, "/stream?jsonp=f", "").await;
             assert!(!head.contains("javascript"), "{head}");
+        });
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_while_it_is_made_says_so() {
+        rehearse(|node| async move {
+            for (query, coding) in [("", "gzip"), ("?jsonp=f", "identity")] {
+                let request = axum::extract::Request::get(format!("/cut{query}"));
+                let request = request.header(ACCEPT_ENCODING, coding).body(Body::empty());
+                let told = crate::rehearsal::said(&routes(&node), request.unwrap()).await;
+                let words = "the answer was cut while it was made: it broke\n";
+                assert_eq!(told, (500, words.to_owned()), "{query}");
+            }
         });
     }
 }

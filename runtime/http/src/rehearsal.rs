@@ -3,13 +3,21 @@
 //! Nothing here stands between a request and the routes but what the routes have themselves: no door, no patience, no bound on bodies but
 //! their own. Nothing of a service that runs uses it.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
 use axum::response::Response;
+use hyper::body::{Frame, SizeHint};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
+use crate::api::CALL_MAX;
+
+/// What may stand around a list of very many entries in a call.
+const AROUND: usize = 1 << 10;
 /// The most bytes of an answer that are read.
 const ANSWER_MAX: usize = 16 << 20;
 
@@ -92,6 +100,46 @@ pub fn hostile(content_type: &'static str, list: [&str; 2]) -> Vec<Hostile> {
     ];
     all.push(Hostile::new("no end", content_type, endless()));
     all
+}
+
+/// A million valid entries between these two texts, or as many as a call has room for: `entry` makes each from its number.
+pub fn very_many(list: [&str; 2], entry: impl Fn(u32) -> String) -> String {
+    let [before, after] = list;
+    let mut text = before.to_owned();
+    for number in 0..1_000_000 {
+        let entry = entry(number);
+        if text.len() + entry.len() + after.len() >= CALL_MAX - AROUND {
+            break;
+        }
+        if number > 0 {
+            text.push(',');
+        }
+        text.push_str(&entry);
+    }
+    text + after
+}
+
+/// A body of so many bytes, by its own word, that breaks before any of them comes.
+pub fn cut_body(bytes: u64) -> Body {
+    Body::new(CutBody(bytes))
+}
+
+struct CutBody(u64);
+
+impl HttpBody for CutBody {
+    type Data = bytes::Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("it broke"))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
+    }
 }
 
 /// Spaces for ever, which a reader may skip for ever.

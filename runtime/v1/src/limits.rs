@@ -7,6 +7,9 @@ use resources::Invalid;
 
 use crate::message::Field;
 
+/// The value of what takes too much memory.
+const TOO_MUCH: &str = "too much";
+
 /// What reading one message may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -23,6 +26,18 @@ impl Default for Limits {
             depth: 64,
             memory: 64 << 20,
         }
+    }
+}
+
+impl Limits {
+    /// Whether this was refused because it takes more memory than these allow.
+    pub fn is_too_much(&self, bad: &Invalid) -> bool {
+        bad.value == TOO_MUCH && bad.expected == self.expected()
+    }
+
+    fn expected(&self) -> String {
+        let memory = self.memory;
+        format!("a message that takes at most {memory} bytes of memory once it is read")
     }
 }
 
@@ -51,13 +66,7 @@ impl Allowance {
                 self.memory = rest;
                 Ok(())
             }
-            None => {
-                let expected = format!(
-                    "a message that takes at most {} bytes of memory once it is read",
-                    self.limits.memory
-                );
-                Err(Invalid::new("", "too much", expected))
-            }
+            None => Err(Invalid::new("", TOO_MUCH, self.limits.expected())),
         }
     }
 

@@ -178,11 +178,64 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
     assert_eq!(told, expected);
     assert!(accepted.offers.operations.is_empty());
-    // Nobody can be told of one without an id.
-    let bad = accept(r#"{"type": "CREATE_DISK"}"#).unwrap_err();
-    assert_eq!(bad.field, "accept.operations[0].type");
-    let bad = accept(r#"{"type": "SING"}"#).unwrap_err();
-    assert_eq!(bad.field, "accept.operations[0].type");
+    // Nobody can be told of one without an id: it is left out, and the others proceed.
+    let moved = r#"{"type": "RESERVE", "reserve": {"resources": [], "source": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}]}}"#;
+    let nameless = format!(r#"{{"type": "CREATE_DISK"}}, {moved}, {{"type": "SING"}}"#);
+    let launch = format!(
+        r#"{{"type": "LAUNCH", "launch": {{"task_infos": {}}}}}"#,
+        task("good", "")
+    );
+    let Ok(scheduler::Said::Accept(accepted)) = accept(&format!("{nameless}, {launch}")) else {
+        panic!("no accept")
+    };
+    assert_eq!(accepted.offers.operations.len(), 1);
+    let told = (accepted.tasks.len(), accepted.operations.len());
+    assert_eq!(told, (0, 0));
+    let nameless = accepted.nameless.unwrap();
+    assert_eq!(nameless.count, 3);
+    assert_eq!(nameless.first.field, "operations[0].type");
+    // An id that is none names nobody either, and is worth a word to who wrote it.
+    let bad = accept(r#"{"type": "CREATE_DISK", "id": {"value": "a/b"}}"#).unwrap_err();
+    assert_eq!(bad.field, "accept.operations[0].id.value");
+    let launch = launch.replace("good", "a/b");
+    let bad = accept(&launch).unwrap_err();
+    let field = "accept.operations[0].launch.task_infos[0].task_id.value";
+    assert_eq!(bad.field, field);
+}
+
+/// SPEC 2.2, ACCEPT: an executor belongs to the framework that launches it.
+#[test]
+fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed() {
+    let task = |id: &str, framework: &str| {
+        format!(
+            r#"{{"name": "t", "task_id": {{"value": "{id}"}}, "agent_id": {{"value": "a"}}, "executor": {{"executor_id": {{"value": "e"}}, "command": {{"value": "true"}}{framework}}}}}"#
+        )
+    };
+    let of = |id: &str| format!(r#", "framework_id": {{"value": "{id}"}}"#);
+    let tasks = [
+        task("bare", ""),
+        task("own", &of("f")),
+        task("other", &of("g")),
+    ]
+    .join(", ");
+    let call = format!(
+        r#"{{"framework_id": {{"value": "f"}}, "type": "ACCEPT", "accept": {{"offer_ids": {{"value": "o"}}, "operations": {{"type": "LAUNCH", "launch": {{"task_infos": [{tasks}]}}}}}}}}"#
+    );
+    let Ok(scheduler::Said::Accept(accepted)) = said(&call) else {
+        panic!("no accept")
+    };
+    let [Operation::Launch { tasks }] = &accepted.offers.operations[..] else {
+        panic!("{:?}", accepted.offers.operations)
+    };
+    let proceed: Vec<&str> = tasks.iter().map(|task| task.task_id.as_str()).collect();
+    assert_eq!(proceed, ["bare", "own"]);
+    let [(id, _, bad)] = &accepted.tasks[..] else {
+        panic!("{:?}", accepted.tasks)
+    };
+    assert_eq!(
+        format!("{id}: {bad}"),
+        "other: operations[0].launch.task_infos[2].executor.framework_id.value is `g`: expected `f`, whose call it is, or none"
+    );
 }
 
 #[test]

@@ -405,6 +405,7 @@ mod tests {
                     resources::Invalid::new("name", "", "one"),
                 )],
                 operations: Vec::new(),
+                nameless: None,
             }))
         };
         assert_eq!(accept(OFFERS_MAX, TASKS_MAX - 1), Ok(()));

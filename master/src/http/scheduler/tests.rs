@@ -1,6 +1,7 @@
 //! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
 
 mod dealings;
+mod forbidden;
 mod many;
 mod offers;
 
@@ -29,10 +30,14 @@ struct Stage {
 
 impl Stage {
     async fn new(node: &Node) -> Self {
+        Self::with(node, Config::default()).await
+    }
+
+    async fn with(node: &Node, config: Config) -> Self {
         let nobody = Pid::new("allocator", node.id().clone(), 0);
         let allocator = AllocatorRef::new(node.refer(nobody));
         let registry = Box::new(MemoryRegistry::new());
-        let started = crate::start(node, Config::default(), 0, allocator, registry).unwrap();
+        let started = crate::start(node, config, 0, allocator, registry).unwrap();
         node.clock().settle().await;
         let hall = Hall {
             node: node.clone(),
@@ -62,12 +67,21 @@ impl Stage {
         stream_id: Option<&str>,
         subject: &Subject,
     ) -> Result<Response, Refusal> {
+        self.post_text(body.to_string(), stream_id, subject).await
+    }
+
+    async fn post_text(
+        &self,
+        body: String,
+        stream_id: Option<&str>,
+        subject: &Subject,
+    ) -> Result<Response, Refusal> {
         let mut request =
             Request::post("/api/v1/scheduler").header("Content-Type", "application/json");
         if let Some(stream_id) = stream_id {
             request = request.header(media::STREAM_ID, stream_id);
         }
-        let mut request = request.body(Body::from(body.to_string())).unwrap();
+        let mut request = request.body(Body::from(body)).unwrap();
         request.extensions_mut().insert(subject.clone());
         page(
             State(self.hall.clone()),

@@ -2,6 +2,7 @@
 //!
 //! Plain data over the ends that are written to. Never waits and never asks anybody: who reads too slowly, or is one too many, is cut off.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use authority::Acls;
@@ -13,9 +14,9 @@ use v1::schema::master::EventLast;
 
 use super::cuts::{Cut, Cuts};
 use super::encoding::{ByForm, subscribed};
-use super::unread::Unread;
+use super::unread::{Changes, Unread};
 use super::viewer::Viewer;
-use super::{NotNow, Subscribed};
+use super::{NotNow, Subscribed, UNREAD_MAX};
 use crate::books::Books;
 use crate::sight::Sight;
 
@@ -114,6 +115,9 @@ pub(super) struct Views {
     next: u64,
     /// The first events that they have still to read.
     unread: Unread,
+    /// The changes that they have still to read, and the most bytes of them: each view has its own.
+    changes: Changes,
+    changes_max: usize,
     cuts: Cuts,
 }
 
@@ -125,6 +129,8 @@ impl Views {
             max: max.max(1),
             next: 0,
             unread: Unread::default(),
+            changes: Changes::default(),
+            changes_max: UNREAD_MAX,
             cuts,
         }
     }
@@ -189,7 +195,11 @@ impl Views {
     pub fn end(&mut self, got: Vec<Got>) {
         for (view, got) in self.all.iter_mut().zip(got) {
             match &got.changed {
-                Some(changed) => view.tell(changed, &self.cuts),
+                Some(changed) => {
+                    let noted = |form| changed.of(form).iter().map(|one| self.changes.note(one));
+                    let changed = ByForm::make(|form| noted(form).collect());
+                    view.tell(&changed, &self.cuts);
+                }
                 // They would miss something: they subscribe again, and know all.
                 None => view.cut(&self.cuts),
             }
@@ -215,6 +225,7 @@ impl Views {
         while self.len() > self.max {
             self.cut_oldest();
         }
+        self.cut_slowest();
         self.all.retain(View::is_wanted);
     }
 
@@ -252,6 +263,31 @@ impl Views {
             promise.answer(Err(why.clone()));
         }
         self.all.retain(|view| !view.subscribers.is_empty());
+    }
+
+    /// While all together leave too much of changes unread, who has waited longest before reading, or for the most, is cut off.
+    fn cut_slowest(&mut self) {
+        let max = self.changes_max;
+        if self.changes.bytes() <= max {
+            return;
+        }
+        let all = self.all.iter().flat_map(|view| &view.subscribers);
+        let waits = all.filter_map(|one| Some((one.events.waits()?, one.number)));
+        let mut waits: Vec<_> = waits.collect();
+        waits.sort_unstable_by_key(|(waits, number)| (Reverse(*waits), *number));
+        for (_, number) in waits {
+            let bytes = self.changes.bytes();
+            if bytes <= max {
+                return;
+            }
+            let reason = format!(
+                "{bytes} bytes of events wait to be read by all subscribers together, which are more than {max}, and this one is the slowest"
+            );
+            for view in &mut self.all {
+                let slowest = view.subscribers.extract_if(.., |one| one.number == number);
+                slowest.for_each(|one| one.cut(Cut::Slow, &reason, &self.cuts));
+            }
+        }
     }
 
     fn cut_oldest(&mut self) {
@@ -310,9 +346,11 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use authority::Subject;
     use axum::response::Response;
-    use futures_util::StreamExt;
+    use futures_util::{FutureExt, StreamExt};
     use http::api::Streams;
     use runtime::Node;
     use runtime::rehearsal::rehearse;
@@ -358,6 +396,65 @@ mod tests {
             let mut late = late.into_body().into_data_stream();
             let first = late.next().await.unwrap().unwrap();
             assert_eq!((first.as_ptr(), views.unread()), (place, first.len()));
+        });
+    }
+
+    /// W4: each sight has changes of its own, which nobody shares.
+    #[test]
+    fn however_many_see_each_something_else_what_they_leave_unread_together_is_bounded() {
+        rehearse(|node| async move {
+            const PIECE: usize = 100_000;
+            let (mut views, books) = (Views::new(99, Cuts::default()), Arc::new(books()));
+            views.changes_max = 45 * PIECE;
+            let mut streams: Vec<_> = (0..20)
+                .map(|number| {
+                    let (events, response) =
+                        Streams::new(&node).open(Content::One(Form::Json), BOUNDS);
+                    let rule = format!(
+                        r#"{{"view_tasks":[{{"principals":{{"type":"ANY"}},"users":{{"values":["user-{number}"]}}}}]}}"#
+                    );
+                    let sight = Sight::of(&Acls::parse(&rule).unwrap(), &Subject::default());
+                    views.join(sight.into(), events, runtime::promise().0);
+                    response.into_body().into_data_stream()
+                })
+                .collect();
+            look(&mut views, &books, false);
+            assert_eq!(views.all.len(), 20, "each sees something else");
+            let mut held = 0;
+            for _ in 0..10 {
+                // One of them reads, and the others do not.
+                while let Some(Some(piece)) = streams[7].next().now_or_never() {
+                    piece.unwrap();
+                }
+                node.clock().sleep(Duration::from_secs(1)).await;
+                let changed = |_: &Sight, _: &Books, _: &Books, _: &ByForm<bool>| {
+                    let piece = || vec![Bytes::from(vec![b'x'; PIECE])];
+                    Some(ByForm::make(|form| match form {
+                        Form::Json => vec![piece().into()],
+                        Form::Protobuf => Vec::new(),
+                    }))
+                };
+                let wanted = views.begin().into_iter();
+                let got = wanted.map(|wanted| wanted.of(&books, changed, true));
+                views.end(got.collect());
+                assert!(views.changes.bytes() <= 45 * PIECE);
+                held = views.changes.bytes().max(held);
+            }
+            assert!(held > 40 * PIECE, "{held}");
+            // All wait for as long: those who came first are cut off first, but who reads.
+            let kept: Vec<u64> = views
+                .all
+                .iter()
+                .map(|view| view.subscribers[0].number)
+                .collect();
+            assert_eq!(kept, [7, 16, 17, 18, 19]);
+            let last = streams[0].next().await.unwrap().unwrap();
+            let last = String::from_utf8_lossy(&last).into_owned();
+            assert!(last.contains("by all subscribers together"), "{last}");
+            assert!(streams[0].next().await.is_none());
+            streams.clear();
+            views.forget_gone();
+            assert_eq!(views.changes.bytes(), 0);
         });
     }
 

@@ -1,7 +1,7 @@
 //! Bodies that are wrong in every way, at every endpoint of a master that reads one (SPEC 2.1, 3.9). What agents are told stands in the
 //! agent's own tests, and what the listener does with them before any route in `door`.
 
-use ::http::rehearsal::{hostile, hostile_calls, request, said, takes};
+use ::http::rehearsal::{hostile, hostile_calls, request, said, takes, very_many};
 
 use super::*;
 
@@ -61,6 +61,62 @@ fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         assert_eq!(books().await, before);
+    });
+}
+
+/// SPEC 2.1: a million entries, or as many as a body may have, of which each could be meant.
+#[test]
+fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answered_meanwhile() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let weight = |n| format!(r#"{{"role":"r{n}","weight":1}}"#);
+        let quota = |n| format!(r#"{{"role":"r{n}"}}"#);
+        let machine = |n| format!(r#"{{"hostname":"h{n}"}}"#);
+        let window = |n| {
+            let machine = machine(n);
+            format!(
+                r#"{{"machine_ids":[{machine}],"unavailability":{{"start":{{"nanoseconds":1}}}}}}"#
+            )
+        };
+        let role = |n| format!(r#""r{n}""#);
+        let all = ["[", "]"];
+        for (method, path, kind, body) in [
+            ("POST", "/api/v1", JSON, very_many(WEIGHTS, weight)),
+            ("POST", "/api/v1/scheduler", JSON, very_many(REVIVE, role)),
+            ("PUT", "/weights", JSON, very_many(all, weight)),
+            (
+                "PUT",
+                "/quota",
+                JSON,
+                very_many([r#"{"quota_configs":["#, "]}"], quota),
+            ),
+            (
+                "POST",
+                "/maintenance/schedule",
+                JSON,
+                very_many([r#"{"windows":["#, "]}"], window),
+            ),
+            ("POST", "/machine/down", JSON, very_many(all, machine)),
+            ("POST", "/machine/up", JSON, very_many(all, machine)),
+        ] {
+            let many = said(&routes, request(method, path, kind, body));
+            let other = async {
+                node.clock().settle().await;
+                said(&routes, request("GET", "/state-summary", JSON, ""))
+                    .await
+                    .0
+            };
+            let ((status, text), other) = futures_util::future::join(many, other).await;
+            let is_refused = (400..500).contains(&status) && text.len() > 10;
+            let words: String = text.chars().take(200).collect();
+            assert!(
+                is_refused || matches!(status, 200 | 202),
+                "{method} {path}: {status} {words}"
+            );
+            assert_eq!(other, 200, "{method} {path}");
+            assert!(master.ask(TakeSnapshot, PATIENCE).await.is_ok(), "{path}");
+        }
     });
 }
 

@@ -1,7 +1,7 @@
 //! Calls that come over HTTP: whose they are, and what drivers cannot say.
 
 use resources::Invalid;
-use v1::convert::scheduler::{Accepted, Said};
+use v1::convert::scheduler::{Accepted, Nameless, Said};
 
 use super::*;
 
@@ -39,6 +39,10 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
                 ),
             ],
             operations: vec![(OperationId::new("disk").unwrap(), invalid())],
+            nameless: Some(Nameless {
+                count: 3,
+                first: invalid(),
+            }),
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;
         let ran = agent.heard().pop().unwrap();
@@ -61,6 +65,7 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         assert_eq!(status.uuid, None, "nobody acknowledges it");
         let books = world.books().await;
         assert_eq!(books.counters.get("master/operations/error"), 1);
+        assert_eq!(books.counters.get("master/operations_nameless"), 3);
     });
 }
 
@@ -81,6 +86,7 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
             offers: accept(&f, &[&offer, &gone], tasks),
             tasks: vec![(TaskId::new("bad").unwrap(), Reason::TaskInvalid, invalid)],
             operations: Vec::new(),
+            nameless: None,
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;
         let heard = scheduler.heard();

@@ -1,34 +1,30 @@
-//! Tasks on an embedded cluster: launched while others poll `/state`, and launched over HTTP.
+//! Tasks on an embedded cluster, launched over HTTP and by the native driver.
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use protocol::{FrameworkInfo, Offer, Operation, TaskId};
 use runtime::Clock;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use v1::Form;
 
 use super::super::Figure;
 use super::super::launch::{self, Event, Launches, NO_FILTER};
 use super::HttpArgs;
-use super::client::Connection;
 use super::scheduler::HttpScheduler;
 use crate::failure::{Failure, Outcome};
 use crate::flags::Threads;
 use crate::local::LocalCluster;
-use crate::on_this_thread;
 
 /// How many tasks run side by side.
-const WIDTH: u32 = 256;
+pub const WIDTH: u32 = 256;
 /// Each figure is the mean of so many loads, taken in turns.
 const ROUNDS: u32 = 3;
 
-async fn native(cluster: &LocalCluster, tasks: u32) -> Outcome<f64> {
+/// As many tasks as these by a framework on the native driver: how many a second.
+pub async fn native(cluster: &LocalCluster, tasks: u32) -> Outcome<f64> {
     let times = launch::measure(cluster, "native", tasks, WIDTH, false).await?;
     Ok(launch::rate(&times))
 }
@@ -38,14 +34,12 @@ fn mean(rates: &[f64]) -> f64 {
     rates.len() as f64 / rates.iter().map(|rate| 1.0 / rate).sum::<f64>()
 }
 
-/// Loads of some kind, in turns with those of a framework on the native driver that nobody disturbs.
-async fn beside_native(
-    args: &HttpArgs,
-    bench: &'static str,
-    limit_is: &'static str,
-    load: impl AsyncFn(&LocalCluster) -> Outcome<f64>,
-    more: Value,
-) -> Outcome<Figure> {
+/// Launches by a framework over HTTP, in turns with those by one on the native driver that nobody disturbs.
+pub async fn over_http(args: &HttpArgs) -> Outcome<Figure> {
+    args.say(&format!(
+        "{} tasks over HTTP and by the native driver",
+        args.tasks
+    ));
     let (_directory, options) = launch::cluster_for(WIDTH, Threads::default())?;
     let cluster = LocalCluster::start(options).await?;
     // What the first load warms is nobody's.
@@ -53,98 +47,20 @@ async fn beside_native(
     let (mut limits, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         limits.push(native(&cluster, args.tasks).await?);
-        rates.push(load(&cluster).await?);
+        rates.push(launched(&cluster.master(), args.tasks).await?);
     }
     cluster.stop()?;
-    let mut parameters = json!({
-        "tasks": args.tasks, "side_by_side": WIDTH, "rounds": ROUNDS,
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-    });
-    if let (Value::Object(all), Value::Object(more)) = (&mut parameters, more) {
-        all.extend(more);
-    }
     Ok(Figure {
-        bench,
+        bench: "launch_http",
         figure: mean(&rates),
         unit: "tasks/s",
         limit: mean(&limits),
-        limit_is,
-        parameters,
+        limit_is: "the native driver",
+        parameters: json!({
+            "tasks": args.tasks, "side_by_side": WIDTH, "rounds": ROUNDS, "form": "protobuf",
+            "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        }),
     })
-}
-
-/// Launches while clients poll `/state`, beside launches while nobody does.
-pub async fn polled(args: &HttpArgs) -> Outcome<Figure> {
-    args.say(&format!(
-        "{} tasks, alone and beside {} clients that poll /state every {:?}",
-        args.tasks, args.pollers, args.poll_interval
-    ));
-    let load = async |cluster: &LocalCluster| {
-        let pollers = Pollers::start(cluster.master(), args.pollers, args.poll_interval);
-        let rate = native(cluster, args.tasks).await?;
-        pollers.stop()?;
-        Ok(rate)
-    };
-    let more = json!({ "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64 });
-    let limit_is = "the same with nobody polling";
-    beside_native(args, "launch_polled", limit_is, load, more).await
-}
-
-/// Launches by a framework over HTTP, beside those by one on the native driver.
-pub async fn over_http(args: &HttpArgs) -> Outcome<Figure> {
-    args.say(&format!(
-        "{} tasks over HTTP and by the native driver",
-        args.tasks
-    ));
-    let load = async |cluster: &LocalCluster| launched(&cluster.master(), args.tasks).await;
-    let more = json!({ "form": "protobuf" });
-    beside_native(args, "launch_http", "the native driver", load, more).await
-}
-
-/// Clients on a thread of their own.
-struct Pollers {
-    stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Outcome>,
-}
-
-impl Pollers {
-    fn start(address: String, count: u32, every: Duration) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = stop.clone();
-        let poll = move || {
-            on_this_thread(async move {
-                let clients = (0..count).map(|number| {
-                    // Spread over the interval, as clients that know nothing of each other are.
-                    let first = every * number / count;
-                    client(&address, first, every, &stopping)
-                });
-                futures_util::future::try_join_all(clients).await?;
-                Ok(())
-            })?
-        };
-        Self {
-            stop,
-            thread: std::thread::spawn(poll),
-        }
-    }
-
-    fn stop(self) -> Outcome {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.join();
-        ended.map_err(|_| Failure::new("a thread of pollers fell"))?
-    }
-}
-
-async fn client(address: &str, first: Duration, every: Duration, stop: &AtomicBool) -> Outcome {
-    let clock = Clock::real();
-    let mut connection = Connection::open(address).await?;
-    clock.sleep(first).await;
-    while !stop.load(Ordering::Relaxed) {
-        let begun = clock.now();
-        connection.get("/state").await?;
-        clock.sleep(every.saturating_sub(clock.now() - begun)).await;
-    }
-    Ok(())
 }
 
 async fn launched(master: &str, tasks: u32) -> Outcome<f64> {

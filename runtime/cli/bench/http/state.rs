@@ -6,8 +6,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use hyper::body::Bytes;
+use protocol::message::registration::{RegisterAgent, RunningTask};
 use protocol::message::task::TaskUpdated;
 use protocol::{FrameworkInfo, Offer, Source, StatusUpdate, TaskState, TaskStatus, Uuid};
+use runtime::Clock;
 use runtime::prelude::*;
 use scheduler_driver::{Scheduler, SchedulerDriver, Verbs};
 use serde_json::{Value, json};
@@ -26,6 +28,13 @@ use crate::member::{self, Pages};
 
 /// How often each is asked.
 const TIMES: usize = 30;
+/// How often a hundredth of the tasks changes.
+const CHANGES: usize = 9;
+/// How the states are called whose tasks are waited for.
+pub const FINISHED: &str = "TASK_FINISHED";
+const KILLING: &str = "TASK_KILLING";
+/// How long the master may take to be found.
+const FINDING: Duration = Duration::from_secs(5);
 /// How long tasks may take to have ended for all.
 const ENDING: Duration = Duration::from_secs(60);
 
@@ -37,19 +46,13 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     ));
     let cluster = Embedded::start(agents, 2 * each).await.map_err(of_crowd)?;
     let (pages, address) = serve(&cluster).await?;
-    let frameworks = end_half(&cluster, each).await?;
+    let frameworks = frameworks(&cluster)?;
+    end_half(&cluster.home, "master", &cluster.reports, each).await?;
     let mut connection = Connection::open(&address).await?;
     let clock = cluster.node.clock().clone();
 
     let ended = agents as usize * each as usize;
-    let begun = clock.now();
-    // Not by the page that is measured: its first time counts.
-    while over(&connection.get("/state-summary").await?) < ended {
-        if clock.now() - begun > ENDING {
-            return Err(Failure::new("stalled: not all tasks have ended"));
-        }
-        clock.sleep(Duration::from_millis(50)).await;
-    }
+    all_are(&mut connection, &clock, FINISHED, ended).await?;
     let ask = Call {
         r#type: Some(CallType::GetState),
         ..Call::default()
@@ -89,6 +92,10 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
             parameters,
         });
     }
+    let changes = after_changes(&cluster, &mut connection, each).await?;
+    if let Some(json) = figures.first_mut() {
+        json.parameters["after_changes"] = changes;
+    }
     drop(connection);
     for (driver, node) in frameworks {
         drop(driver);
@@ -126,7 +133,7 @@ pub async fn serve(cluster: &Embedded) -> Outcome<(Pages, String)> {
 }
 
 /// Hears that its tasks have ended.
-struct Bereaved;
+pub struct Bereaved;
 
 impl Scheduler for Bereaved {
     fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
@@ -139,63 +146,130 @@ impl Scheduler for Bereaved {
 
 type Framework = (scheduler_driver::DriverRef, Node);
 
-/// Lets all frameworks of the crowd come, and all but the first `each` tasks of every agent end.
-async fn end_half(cluster: &Embedded, each: u32) -> Outcome<Vec<Framework>> {
-    let failed = |error: &dyn std::error::Error| Failure::because("a crowd's tasks", error);
+/// The frameworks that these tasks belong to.
+pub fn owners(reports: &[RegisterAgent]) -> Vec<FrameworkInfo> {
     let mut infos: Vec<FrameworkInfo> = Vec::new();
-    for info in cluster
-        .reports
-        .iter()
-        .flat_map(|report| &report.held.frameworks)
-    {
+    for info in reports.iter().flat_map(|report| &report.held.frameworks) {
         if infos.iter().all(|known| known.id != info.id) {
             infos.push(info.clone());
         }
     }
-    let mut frameworks = Vec::new();
-    for info in infos {
+    infos
+}
+
+/// Lets all frameworks of the crowd come.
+fn frameworks(cluster: &Embedded) -> Outcome<Vec<Framework>> {
+    let start = |info: FrameworkInfo| {
         let node = cluster.framework(&info);
         let driver = SchedulerDriver::new(["master"], info).start(&node, Bereaved);
-        frameworks.push((driver.map_err(|error| failed(&error))?, node));
-    }
-    let (home, clock) = (&cluster.home, cluster.home.clock());
-    let patience = Duration::from_secs(5);
-    let master = home.find("master", "master", patience).await;
+        let failed = |error| Failure::because("a crowd's framework", &error);
+        Ok((driver.map_err(failed)?, node))
+    };
+    owners(&cluster.reports).into_iter().map(start).collect()
+}
+
+/// Tells the master there that all but the first `each` tasks of every agent have ended, from the node of these agents.
+pub async fn end_half(home: &Node, master: &str, reports: &[RegisterAgent], each: u32) -> Outcome {
+    let failed = |error: &dyn std::error::Error| Failure::because("a crowd's tasks", error);
+    let clock = home.clock();
+    let master = home.find(master, "master", FINDING).await;
     let master = master.map_err(|error| failed(&error))?;
-    for report in &cluster.reports {
+    for report in reports {
         for task in report.held.tasks.iter().skip(each as usize) {
-            let agent_id = task.info.agent_id.clone();
-            let state = TaskState::Finished;
-            let status = TaskStatus::new(
-                task.info.task_id.clone(),
-                state,
-                Source::Executor,
-                clock.wall(),
-            );
-            let mut status = status.on(&agent_id);
-            status.uuid = Some(Uuid(home.fresh_uuid()));
-            let update = StatusUpdate {
-                framework_id: task.framework_id.clone(),
-                status,
-                latest_state: state,
-            };
-            let told = home.tell(&master, TaskUpdated { agent_id, update });
-            told.map_err(|error| failed(&error))?;
+            tell(home, &master, task, TaskState::Finished)?;
         }
         // The master's mailbox is bounded.
         clock.sleep(Duration::from_millis(1)).await;
     }
-    Ok(frameworks)
+    Ok(())
 }
 
-/// How many tasks have ended by this summary.
-fn over(summary: &[u8]) -> usize {
+/// Tells the master that this task is in that state now.
+fn tell(home: &Node, master: &Pid, task: &RunningTask, state: TaskState) -> Outcome {
+    let agent_id = task.info.agent_id.clone();
+    let id = task.info.task_id.clone();
+    let status = TaskStatus::new(id, state, Source::Executor, home.clock().wall());
+    let mut status = status.on(&agent_id);
+    status.uuid = Some(Uuid(home.fresh_uuid()));
+    let update = StatusUpdate {
+        framework_id: task.framework_id.clone(),
+        status,
+        latest_state: state,
+    };
+    home.tell(master, TaskUpdated { agent_id, update })
+        .map_err(|error| Failure::because("a crowd's tasks", &error))
+}
+
+/// How long a poll takes after some of the running tasks have changed since the one before, in milliseconds: a hundredth of them, in the middle
+/// of some times, and then all that are left.
+async fn after_changes(
+    cluster: &Embedded,
+    connection: &mut Connection,
+    each: u32,
+) -> Outcome<Value> {
+    let home = &cluster.home;
+    let master = home.find("master", "master", FINDING).await;
+    let master = master.map_err(|error| Failure::because("no master", &error))?;
+    let running = cluster
+        .reports
+        .iter()
+        .flat_map(|report| report.held.tasks.iter().take(each as usize));
+    let running: Vec<&RunningTask> = running.collect();
+    let hundredth = running.len().div_ceil(100);
+    let (mut taken, mut changed) = (Vec::new(), 0);
+    for slice in 0..=CHANGES {
+        let upto = match slice {
+            CHANGES => running.len(),
+            _ => running.len().min(changed + hundredth),
+        };
+        for some in running[changed..upto].chunks(10) {
+            for task in some {
+                tell(home, &master, task, TaskState::Killing)?;
+            }
+            home.clock().sleep(Duration::from_millis(1)).await;
+        }
+        all_are(connection, home.clock(), KILLING, upto).await?;
+        let begun = home.clock().now();
+        connection.get("/state").await?;
+        let took = (home.clock().now() - begun).as_secs_f64() * 1000.0;
+        taken.push((upto - changed, took));
+        changed = upto;
+    }
+    let rest = taken.pop().unwrap_or_default();
+    let (few, _) = bare::median_and_last(taken.iter().map(|(_, took)| *took).collect());
+    Ok(json!([
+        { "changed": hundredth, "ms": few, "times": CHANGES },
+        { "changed": rest.0, "ms": rest.1, "times": 1 },
+    ]))
+}
+
+/// Waits until so many tasks are in this state, by a page that nobody measures: the first time of that one counts.
+pub async fn all_are(
+    connection: &mut Connection,
+    clock: &Clock,
+    state: &str,
+    many: usize,
+) -> Outcome {
+    let begun = clock.now();
+    while count(&connection.get("/state-summary").await?, state) < many {
+        if clock.now() - begun > ENDING {
+            return Err(Failure::new(
+                "stalled: not all tasks are what they should be",
+            ));
+        }
+        clock.sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// How many tasks are in this state by this summary.
+fn count(summary: &[u8], state: &str) -> usize {
     let summary: Value = serde_json::from_slice(summary).unwrap_or_default();
     let frameworks = summary["frameworks"].as_array();
     let finished = frameworks
         .into_iter()
         .flatten()
-        .filter_map(|framework| framework["TASK_FINISHED"].as_u64());
+        .filter_map(|framework| framework[state].as_u64());
     finished.sum::<u64>() as usize
 }
 
@@ -204,9 +278,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_that_have_ended_are_counted_over_all_frameworks() {
+    fn tasks_of_a_state_are_counted_over_all_frameworks() {
         let summary =
             br#"{"frameworks":[{"TASK_FINISHED":2,"TASK_RUNNING":7},{"TASK_FINISHED":1},{}]}"#;
-        assert_eq!((over(summary), over(b"x")), (3, 0));
+        let counted = [FINISHED, "TASK_RUNNING", KILLING].map(|state| count(summary, state));
+        assert_eq!((counted, count(b"x", FINISHED)), ([3, 7, 0], 0));
     }
 }

@@ -1,9 +1,10 @@
 //! A call as it came, and its answer.
 //!
 //! Whatever the bytes are, reading them is bounded in size, in time and in memory, and ends in a call or in a [`Refusal`] that says the field, its
-//! value and what was expected.
+//! value and what was expected. Of calls that are [`large`](crate::large) a few are read at a time.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use authority::Subject;
 use axum::body::{Body, to_bytes};
@@ -17,10 +18,14 @@ use v1::media::{self, Refused};
 use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
+use crate::large::{Line, Turn};
+
 /// The most bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;
-/// A larger one is read beside the thread that serves all pages and streams.
+/// A larger one is read beside the thread that serves all pages and streams, when it is its turn.
 const LARGE: usize = 64 << 10;
+/// As is one that takes more memory once it is read, however short.
+const MEMORY: usize = 1 << 20;
 
 /// A call, and how its answer is wanted.
 #[derive(Clone, Debug)]
@@ -34,7 +39,13 @@ pub struct Asked<C> {
     /// Whether it is so long that it should not wait in memory once its request is answered.
     pub is_large: bool,
     headers: HeaderMap,
+    turn: Option<Arc<Turn>>,
 }
+
+/// What is left of a call whose words are dropped: if it was large, the next one waits until this is dropped as well.
+#[derive(Debug)]
+#[must_use = "what was made of a call weighs about as much as its words"]
+pub struct Heard(#[allow(dead_code, reason = "it is dropped")] Option<Arc<Turn>>);
 
 impl<C: Message + Default + Send + 'static> Asked<C> {
     /// Reads the call of a request, whose body the listener bounds in time. Only `POST` has one.
@@ -69,20 +80,42 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
                 return Err(Refused::Unsupported(bad).into());
             }
         };
-        let is_large = bytes.len() > LARGE;
-        let read = move || form.read(&bytes, Limits::default());
-        let call = match is_large {
-            false => read(),
-            true => node.blocking(read).await.map_err(Refusal::not_now)?,
+        let small = read_small(form, &bytes);
+        let (is_large, mut turn) = (small.is_none(), None);
+        let call = match small {
+            Some(read) => read,
+            None => {
+                if let Some(line) = parts.extensions.get::<Line>().cloned() {
+                    turn = Some(Arc::new(line.turn(node).await?));
+                }
+                let read = move || form.read(&bytes, Limits::default());
+                node.blocking(read).await.map_err(Refusal::not_now)?
+            }
         };
-        let call = call.map_err(Refusal::bad)?;
         Ok(Self {
-            call,
+            call: call.map_err(Refusal::bad)?,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             form,
             is_large,
             headers: parts.headers,
+            turn,
         })
+    }
+}
+
+/// What these bytes say; none if that is large.
+fn read_small<C: Message + Default>(form: Form, bytes: &[u8]) -> Option<Result<C, Invalid>> {
+    if bytes.len() > LARGE {
+        return None;
+    }
+    let limits = Limits {
+        memory: MEMORY,
+        ..Limits::default()
+    };
+    let read = form.read(bytes, limits);
+    match &read {
+        Err(bad) if limits.is_too_much(bad) => None,
+        _ => Some(read),
     }
 }
 
@@ -155,6 +188,11 @@ impl<C> Asked<C> {
             true => node.blocking(dwell).await.map_err(Refusal::not_now)?,
         };
         Ok((asked, meant.map_err(Refusal::bad)?))
+    }
+
+    /// Drops the words, and keeps the turn of one that is large for as long as what was made of it is kept.
+    pub fn heard(self) -> Heard {
+        Heard(self.turn)
     }
 
     /// In which form one message is wanted.

@@ -333,6 +333,13 @@ impl Events {
         })
     }
 
+    /// For how long the first of what waits to be read has waited, and how many bytes wait; none if all is read.
+    pub fn waits(&self) -> Option<(Duration, usize)> {
+        let now = self.shared.listener.clock.now();
+        self.shared
+            .change(|State { queue, .. }| Some((now - queue.since()?, queue.bytes())))
+    }
+
     /// In how long [`Events::lag`] finds the reader too slow if it reads nothing until then, where that is because all leave too much unread:
     /// whoever writes then looks again, since there may be nothing more to write.
     pub fn lags_in(&self) -> Option<Duration> {

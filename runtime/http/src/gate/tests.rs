@@ -9,10 +9,14 @@ use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, post};
 use bytes::Bytes;
+use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt, stream};
 use runtime::rehearsal::rehearse;
+use v1::schema::scheduler::{Call, CallAccept, CallType};
+use v1::{Form, schema};
 
 use super::*;
+use crate::api::Asked;
 use crate::realm::Guard;
 use crate::rehearsal::{answer, said};
 
@@ -215,5 +219,97 @@ fn a_body_that_comes_byte_by_byte_has_no_more_held_than_is_counted() {
             "what is large is not copied"
         );
         assert!(gate.bodies.bytes() > (16 << 10) + 100);
+    });
+}
+
+/// Reads calls, each for a second beside what reading it takes, and notes how many large ones were read at the same time.
+fn reader(node: &Node, gate: &Gate, most: &Arc<AtomicUsize>) -> Router {
+    let (node, most, now) = (node.clone(), most.clone(), Arc::new(AtomicUsize::new(0)));
+    let read = move |request: Request| async move {
+        let asked = Asked::<Call>::read(&node, request).await?;
+        if asked.is_large {
+            let heard = asked.heard();
+            let inside = now.fetch_add(1, Ordering::Relaxed) + 1;
+            most.fetch_max(inside, Ordering::Relaxed);
+            node.clock().sleep(Duration::from_secs(1)).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            drop(heard);
+        }
+        Ok::<_, Refusal>("read")
+    };
+    Router::new()
+        .route("/api/v1/scheduler", post(read))
+        .layer(from_fn_with_state(gate.clone(), admit))
+}
+
+/// An ACCEPT of so many operations that say nothing, in as few bytes as there can be.
+fn accept(host: u8, operations: usize) -> Request {
+    let call = Call {
+        r#type: Some(CallType::Accept),
+        accept: Some(Box::new(CallAccept {
+            operations: vec![schema::OfferOperation::default(); operations],
+            ..CallAccept::default()
+        })),
+        ..Call::default()
+    };
+    let mut request = request(host, "/api/v1/scheduler", Form::Protobuf.write(&call));
+    let protobuf = "application/x-protobuf".parse().unwrap();
+    request.headers_mut().insert("Content-Type", protobuf);
+    request
+}
+
+#[test]
+fn large_calls_are_read_a_few_at_a_time_whoever_sends_them_and_small_ones_go_through() {
+    rehearse(|node| async move {
+        let options = HttpOptions {
+            requests_max: 8,
+            ..HttpOptions::default()
+        };
+        let (gate, most) = (Gate::new(&node, &options), Arc::default());
+        let routes = reader(&node, &gate, &most);
+        node.slow_blocking(Duration::from_secs(2));
+        // What is short may be large as well, once it is read.
+        let sizes = [40_000, 20_000];
+        let all = |hosts: &[u8]| {
+            let calls = hosts.iter().cycle().zip(sizes.iter().cycle()).take(20);
+            join_all(calls.map(|(host, size)| said(&routes, accept(*host, *size))))
+        };
+        for (hosts, expected) in [(&[1][..], 2), (&[1, 2, 3], 4)] {
+            most.store(0, Ordering::Relaxed);
+            let meanwhile = async {
+                node.clock().sleep(Duration::from_secs(1)).await;
+                assert_eq!(under_way(&gate), expected, "who waits has no place");
+                let at = node.clock().now();
+                for host in 0..4 {
+                    let small = said(&routes, accept(host, 10)).await;
+                    assert_eq!(small, (200, "read".to_owned()));
+                }
+                assert_eq!(node.clock().now(), at);
+            };
+            let (all, ()) = join(all(hosts), meanwhile).await;
+            assert_eq!(most.load(Ordering::Relaxed), expected);
+            assert!(all.iter().all(|said| said.0 == 200), "{all:?}");
+        }
+        assert_eq!(under_way(&gate), 0);
+    });
+}
+
+#[test]
+fn a_large_call_waits_for_its_turn_no_longer_than_its_patience() {
+    rehearse(|node| async move {
+        let gate = Gate::new(&node, &HttpOptions::default());
+        let routes = reader(&node, &gate, &Arc::default());
+        node.slow_blocking(Duration::from_secs(60));
+        let begun = node.clock().now();
+        let late = async {
+            let (status, problem) = said(&routes, accept(1, 40_000)).await;
+            assert_eq!((node.clock().now() - begun).as_secs(), 30);
+            assert_eq!(status, 503);
+            let words = "other large calls are read, 2 of an address and 4 at a time";
+            assert!(problem.starts_with(words), "{problem}");
+        };
+        let two = join_all((0..2).map(|_| said(&routes, accept(1, 40_000))));
+        let (two, ()) = join(two, late).await;
+        assert!(two.iter().all(|said| said.0 == 200), "{two:?}");
     });
 }

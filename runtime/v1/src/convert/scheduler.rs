@@ -1,7 +1,7 @@
 //! Whole calls of schedulers, and the events that they hear.
 //!
 //! A call is refused as a whole where nothing of it makes sense. Of an ACCEPT only those operations and tasks are left out that have no meaning
-//! here, each with its reason, so that the others go on and their framework hears of each (SPEC 2.2).
+//! here, each with its reason, so that the others go on and their framework hears of each that has an id (SPEC 2.2).
 
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
@@ -16,6 +16,7 @@ use protocol::{
 use resources::Invalid;
 
 use super::ids::uuid;
+use super::task::check_executor;
 use super::{At, all, demands, each, need, refuse, some, write};
 use crate::limits::within;
 use crate::schema::scheduler::{
@@ -74,6 +75,17 @@ pub struct Accepted {
     pub tasks: Vec<(TaskId, Reason, Invalid)>,
     /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
     pub operations: Vec<(OperationId, Invalid)>,
+    /// Operations that have no meaning here and no id by which somebody could be told of them.
+    pub nameless: Option<Nameless>,
+}
+
+/// Operations of which nobody can be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nameless {
+    /// How many.
+    pub count: usize,
+    /// What is wrong with the first of them.
+    pub first: Invalid,
 }
 
 /// What this call says.
@@ -303,6 +315,7 @@ fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Inva
         },
         tasks: Vec::new(),
         operations: Vec::new(),
+        nameless: None,
     };
     for (place, operation) in call.operations.iter().enumerate() {
         let place = format!("operations[{place}]");
@@ -312,7 +325,7 @@ fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Inva
 }
 
 impl Accepted {
-    /// Adds the operation of this place, or what is wrong with it. An error is only what nobody could be told of by an id.
+    /// Adds the operation of this place, or what is wrong with it. An error is only an id that is none: nobody could be told of it.
     fn add(&mut self, operation: &OfferOperation, place: &str) -> Result<(), Invalid> {
         let kind = operation.r#type.unwrap_or_default();
         let meant = match kind {
@@ -321,7 +334,7 @@ impl Accepted {
                 let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
                 Err(Invalid::new("type", kind, expected))
             }
-            _ => Operation::try_from(operation),
+            _ => self.meant(operation),
         };
         let bad = match meant {
             Ok(operation) => {
@@ -348,12 +361,31 @@ impl Accepted {
                 self.tasks
                     .extend(ids.into_iter().map(|id| (id, reason, bad.clone())));
             }
-            None if id.is_none() => return Err(bad),
+            None if id.is_none() => {
+                let first = || within(bad, place);
+                let nameless = self.nameless.get_or_insert_with(|| Nameless {
+                    count: 0,
+                    first: first(),
+                });
+                nameless.count += 1;
+                return Ok(());
+            }
             None => {}
         }
         self.operations
             .extend(id.map(|id| (id, within(bad, place))));
         Ok(())
+    }
+
+    fn meant(&self, operation: &OfferOperation) -> Result<Operation, Invalid> {
+        if let Some((list, tasks)) = tasks_of(operation) {
+            each(list, tasks, |task| self.has_its_own_executor(task))?;
+        }
+        Operation::try_from(operation)
+    }
+
+    fn has_its_own_executor(&self, task: &TaskInfo) -> Result<(), Invalid> {
+        check_executor(task, &self.offers.framework_id)
     }
 
     /// Those of the tasks in this list of the operation of that place that have a meaning here; keeps the others.
@@ -366,7 +398,9 @@ impl Accepted {
         let mut tasks = Vec::new();
         for (place, info) in infos.iter().enumerate() {
             let place = format!("{list}[{place}]");
-            match protocol::TaskInfo::try_from(info).at(&place) {
+            let own = self.has_its_own_executor(info);
+            let meant = own.and_then(|()| protocol::TaskInfo::try_from(info));
+            match meant.at(&place) {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
                     let id = id_of(info).at(&place)?;

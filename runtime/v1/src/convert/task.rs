@@ -175,6 +175,22 @@ impl From<&protocol::CommandInfo> for CommandInfo {
     }
 }
 
+/// Refuses a task whose executor is said to be another framework's than the one that launches it.
+pub(super) fn check_executor(
+    task: &TaskInfo,
+    framework: &protocol::FrameworkId,
+) -> Result<(), Invalid> {
+    let said = task.executor.as_deref();
+    match said.and_then(|executor| executor.framework_id.as_ref()) {
+        Some(said) if said.value != framework.as_str() => {
+            let field = "executor.framework_id.value";
+            let expected = format!("`{framework}`, whose call it is, or none");
+            Err(Invalid::new(field, &said.value, expected))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
     type Error = Invalid;
 

@@ -1,5 +1,6 @@
 //! Stories of what is much: it is asked, answered and taken in parts, and neither the master nor a stream has too much of it at once (W4).
 
+use ::http::rehearsal::very_many;
 use protocol::message::registration::{Held, RunningTask};
 use protocol::{AgentId, CommandInfo, FrameworkInfo, TaskId, TaskInfo, TaskState};
 use resources::Resources;
@@ -133,5 +134,48 @@ fn very_many_offers_are_declined_in_parts_and_taken_by_nobody() {
             3.0,
             "between the parts the master hears others"
         );
+    });
+}
+
+/// SPEC 2.1: a million entries that mean something. Nobody reads the answers meanwhile.
+#[test]
+fn calls_of_a_million_entries_are_answered_and_the_master_hears_others_meanwhile() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(ops()).await;
+        let id = stream.framework();
+        let role = |number| format!("\"r{number}\"");
+        let task = |number| format!(r#"{{"task_id":{{"value":"{number:x}"}}}}"#);
+        for (kind, list, status) in [
+            ("REVIVE", very_many(["{\"roles\":[", "]}"], role), 202),
+            ("SUPPRESS", very_many(["{\"roles\":[", "]}"], role), 202),
+            ("RECONCILE", very_many(["{\"tasks\":[", "]}"], task), 503),
+        ] {
+            let field = kind.to_lowercase();
+            let call = format!(
+                r#"{{"type":"{kind}","framework_id":{{"value":"{id}"}},"{field}":{list}}}"#
+            );
+            let nobody = Subject::default();
+            let said = stage.post_text(call, Some(&stream.id), &nobody);
+            let others = async {
+                stage.settle().await;
+                stage.connected(&id).await
+            };
+            let (said, others) = futures_util::future::join(said, others).await;
+            assert_eq!(others, Some(true), "{kind}");
+            match said {
+                Ok(response) => assert_eq!(response.status().as_u16(), status, "{kind}"),
+                Err(refusal) => {
+                    assert_eq!(refusal.status.as_u16(), status, "{kind}: {refusal}");
+                    assert!(
+                        refusal.problem.contains("read them, and try again"),
+                        "{refusal}"
+                    );
+                }
+            }
+        }
+        let revive = json!({ "type": "REVIVE" });
+        assert_eq!(stage.call(&id, &stream.id, revive).await, 202);
+        assert_eq!(stage.connected(&id).await, Some(true));
     });
 }

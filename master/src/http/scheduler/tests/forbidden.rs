@@ -1,0 +1,79 @@
+//! Stories of what ACLs do not let a framework be (SPEC 2.2, 3.7).
+
+use authority::Acls;
+
+use super::*;
+
+/// Frameworks of this name may have roles below `eng`, and no others.
+const ACLS: &str = r#"{"permissive":false,"register_frameworks":[
+    {"principals":{"values":["web"]},"roles":{"values":["eng/%"]}}]}"#;
+
+fn framework(role: &str) -> Value {
+    json!({
+        "user": "nobody", "name": "web", "principal": "web", "failover_timeout": 60.0,
+        "roles": [role], "capabilities": [{ "type": "MULTI_ROLE" }],
+    })
+}
+
+/// The master and its framework's first words.
+async fn stage(node: &Node) -> Stage {
+    let acls = Acls::parse(ACLS).unwrap().into();
+    let config = Config {
+        acls,
+        ..Config::default()
+    };
+    Stage::with(node, config).await
+}
+
+/// SPEC 2.3: it is for ever, so a client must not try again.
+#[test]
+fn a_subscription_that_acls_deny_ends_in_an_error_event() {
+    rehearse(|node| async move {
+        let stage = stage(&node).await;
+        let mut stream = stage.subscribe(framework("ads")).await;
+        let (events, ended) = stream.events();
+        let [event] = &events[..] else {
+            panic!("{events:?}")
+        };
+        let message = &event.error.as_ref().unwrap().message;
+        let expected = "expected one that may register_frameworks (roles: `ads`)";
+        assert!(message.contains(expected), "{message}");
+        assert!(ended);
+    });
+}
+
+#[test]
+fn an_update_that_acls_deny_is_forbidden_and_leaves_the_framework_what_it_was() {
+    rehearse(|node| async move {
+        let stage = stage(&node).await;
+        let mut stream = stage.subscribe(framework("eng/a")).await;
+        let id = stream.framework();
+        let update = |role: &str| {
+            let mut info = framework(role);
+            info["id"] = json!({ "value": id });
+            json!({
+                "type": "UPDATE_FRAMEWORK", "framework_id": { "value": id },
+                "update_framework": { "framework_info": info },
+            })
+        };
+        let nobody = Subject::default();
+        let refused = stage.post(&update("ads"), Some(&stream.id), &nobody).await;
+        let refusal = refused.unwrap_err();
+        assert_eq!(refusal.status.as_u16(), 403, "{refusal}");
+        let expected = "expected one that may register_frameworks (roles: `ads`)";
+        assert!(refusal.problem.contains(expected), "{refusal}");
+        let roles = async || {
+            let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+            known.unwrap().info.roles.clone()
+        };
+        assert_eq!(roles().await, ["eng/a".to_owned()].into());
+        assert_eq!(
+            stream.read(),
+            Vec::<String>::new(),
+            "it hears nothing of it"
+        );
+        assert_eq!(stage.call(&id, &stream.id, update("eng/b")).await, 200);
+        assert_eq!(roles().await, ["eng/b".to_owned()].into());
+    });
+}
