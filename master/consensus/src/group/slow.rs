@@ -208,6 +208,28 @@ fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
     }
 }
 
+#[test]
+fn a_successor_that_does_not_hear_of_it_is_followed_by_another_at_the_next_election() {
+    for seed in 170..180 {
+        let mut group = Group::new(seed, 5);
+        group.commit(3);
+        group.ticks(20);
+        let old = group.leader().unwrap();
+        let first = if old == 1 { 2 } else { 1 };
+        let hangs = 10 * group.settings.election_ticks as u64;
+        group.slow.insert(old, HANGS);
+        go_on(&mut group, 3);
+        group.ticks(hangs - 10);
+        // It has all that there is and is heard, and hears nothing of its leader.
+        group.cut.insert((old, first));
+        group.ticks(60);
+        let next = group.leader().unwrap();
+        assert!(next != old, "seed {seed}: {next} leads");
+        group.until_disk_answers(old);
+        group.settle();
+    }
+}
+
 /// What a follower does not acknowledge is bounded: it gets no more until it does, and costs the others nothing.
 #[test]
 fn a_follower_that_acknowledges_nothing_is_sent_no_more_than_may_be_on_its_way() {
