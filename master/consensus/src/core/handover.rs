@@ -35,8 +35,7 @@ impl Core {
 
     /// Hands the leadership to the voter that has most of the log and lives; whether there is one.
     pub fn hand_over(&mut self) -> bool {
-        let voters = self.successors(0);
-        voters.into_iter().any(|to| self.transfer(to).is_ok())
+        self.hand_to_one_of(self.successors(0))
     }
 
     /// The write under way has been at the disk for so many ticks; none if there is none.
@@ -71,17 +70,16 @@ impl Core {
             return;
         }
         let mut successors = self.successors(persisted + 1);
-        if successors.is_empty() {
-            return;
+        if let Some(turn) = self.fled.checked_rem(successors.len()) {
+            self.fled += 1;
+            successors.rotate_left(turn);
         }
-        let turn = self.fled % successors.len();
-        self.fled += 1;
-        successors.rotate_left(turn);
-        for to in successors {
-            if self.transfer(to).is_ok() {
-                break;
-            }
-        }
+        self.hand_to_one_of(successors);
+    }
+
+    /// Hands the leadership to the first of these that can take it; whether there is one.
+    fn hand_to_one_of(&mut self, successors: Vec<u64>) -> bool {
+        successors.into_iter().any(|to| self.transfer(to).is_ok())
     }
 
     /// The voters that have the log up to there, whoever has most first.

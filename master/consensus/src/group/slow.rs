@@ -183,19 +183,24 @@ fn a_leader_whose_disk_hangs_keeps_its_leadership_where_no_majority_has_more() {
     group.settle();
 }
 
+/// Five members whose leader's disk has hung for nearly as long as it waits. All others have all that there is; gives the leader and who is first
+/// in its line of successors.
+fn about_to_hand_over(seed: u64) -> (Group, u64, u64) {
+    let mut group = Group::new(seed, 5);
+    group.commit(3);
+    group.ticks(20);
+    let old = group.leader().unwrap();
+    group.slow.insert(old, HANGS);
+    go_on(&mut group, 3);
+    group.ticks(10 * group.settings.election_ticks as u64 - 10);
+    (group, old, if old == 1 { 2 } else { 1 })
+}
+
 #[test]
 fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
     for seed in 160..170 {
-        let mut group = Group::new(seed, 5);
-        group.commit(3);
-        group.ticks(20);
-        let old = group.leader().unwrap();
-        let first = if old == 1 { 2 } else { 1 };
-        let hangs = 10 * group.settings.election_ticks as u64;
-        group.slow.insert(old, HANGS);
-        go_on(&mut group, 3);
-        group.ticks(hangs - 10);
-        // It has all that there is, and cannot write down its vote for itself.
+        let (mut group, old, first) = about_to_hand_over(seed);
+        // It cannot write down its vote for itself.
         group.slow.insert(first, HANGS);
         group.ticks(60);
         let next = group.leader().unwrap();
@@ -211,16 +216,8 @@ fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
 #[test]
 fn a_successor_that_does_not_hear_of_it_is_followed_by_another_at_the_next_election() {
     for seed in 170..180 {
-        let mut group = Group::new(seed, 5);
-        group.commit(3);
-        group.ticks(20);
-        let old = group.leader().unwrap();
-        let first = if old == 1 { 2 } else { 1 };
-        let hangs = 10 * group.settings.election_ticks as u64;
-        group.slow.insert(old, HANGS);
-        go_on(&mut group, 3);
-        group.ticks(hangs - 10);
-        // It has all that there is and is heard, and hears nothing of its leader.
+        let (mut group, old, first) = about_to_hand_over(seed);
+        // It is heard, and hears nothing of its leader.
         group.cut.insert((old, first));
         group.ticks(60);
         let next = group.leader().unwrap();
