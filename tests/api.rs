@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use v1::recordio::Decoder;
 use v1::{Form, Limits, Message};
 
-use crate::support::{PATIENCE, header};
+use crate::support::{Deadline, PATIENCE, header};
 
 /// The longest event that a test reads.
 const EVENT_MAX: usize = 16 << 20;
@@ -77,6 +77,7 @@ impl Endpoint {
             form: self.form,
             decoder: Decoder::new(EVENT_MAX),
             ready: VecDeque::new(),
+            deadline: Deadline::of_a_test(),
             of: PhantomData,
         })
     }
@@ -205,6 +206,8 @@ pub struct Events<E> {
     form: Form,
     decoder: Decoder,
     ready: VecDeque<E>,
+    /// Heartbeats come for ever.
+    deadline: Deadline,
     of: PhantomData<E>,
 }
 
@@ -216,7 +219,12 @@ impl<E: Message + Default> Events<E> {
 
     /// The next event, whatever it is; `None` when the stream has ended, well or badly. Panics when nothing comes for too long.
     pub fn next(&mut self) -> Option<E> {
+        self.next_before("the end of its use")
+    }
+
+    fn next_before(&mut self, what: &str) -> Option<E> {
         loop {
+            self.deadline.check(what);
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
@@ -239,7 +247,7 @@ impl<E: Message + Default> Events<E> {
     /// The first event of which `wanted` makes something; those before it are passed over. Panics when the stream ends before.
     pub fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&E) -> Option<T>) -> T {
         loop {
-            let Some(event) = self.next() else {
+            let Some(event) = self.next_before(what) else {
                 panic!("the stream ended before {what}");
             };
             if let Some(found) = wanted(&event) {

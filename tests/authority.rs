@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, get, header, request, stderr, stdout};
 
 /// Who may come.
@@ -327,7 +328,7 @@ fn flags_that_cannot_be_used_end_the_start_with_what_is_wrong_and_no_secret() {
     ] {
         let mut command = crate::support::meros(["local", "--agents", "0", "--port", "1"]);
         command.arg("--work_dir").arg(directory.path()).args(&flags);
-        let output = command.output().expect("meros runs");
+        let output = command.output_in_time().expect("meros runs");
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
         assert!(

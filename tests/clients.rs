@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, Running, stdout};
 
 /// A Python that has the libraries.
@@ -59,7 +60,7 @@ fn a_scheduler_and_an_executor_of_pymesos_run_unchanged() {
         "pymesos_scheduler.py",
         &[&cluster.master, executor],
     )
-    .output();
+    .output_in_time();
     let output = output.expect("Python runs");
     let printed = stdout(&output);
     assert!(output.status.success(), "{printed}");
@@ -109,7 +110,7 @@ fn the_libraries_are_installed_into_a_relative_and_into_an_absolute_directory() 
             .arg(&directory)
             .current_dir(scratch)
             .env("MEROS_CLIENTS_PYTHON", script("pretend_python"))
-            .status()
+            .status_in_time()
             .expect("the script runs");
         assert!(status.success(), "{}", directory.display());
         let ready = scratch.join(&directory).join("ready");

@@ -1,15 +1,16 @@
 //! The command line as a person meets it: help, mistakes, and errors that say what to do next.
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, meros, stderr, stdout};
 
 #[test]
 fn the_version_and_the_help_tell_what_there_is() {
-    let version = meros(["--version"]).output().expect("meros runs");
+    let version = meros(["--version"]).output_in_time().expect("meros runs");
     assert_eq!(
         stdout(&version).trim(),
         format!("meros {}", env!("CARGO_PKG_VERSION"))
     );
-    let help = stdout(&meros(["--help"]).output().expect("meros runs"));
+    let help = stdout(&meros(["--help"]).output_in_time().expect("meros runs"));
     for verb in [
         "master",
         "agent",
@@ -46,7 +47,7 @@ fn the_version_and_the_help_tell_what_there_is() {
 fn mesos_spelling_and_the_dash_form_are_both_understood() {
     for flag in ["--work_dir", "--work-dir"] {
         let output = meros(["agent", flag, "/nowhere"])
-            .output()
+            .output_in_time()
             .expect("meros runs");
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(
@@ -74,7 +75,7 @@ fn an_error_is_one_line_that_names_what_was_wrong() {
     ];
     for (arguments, named) in cases {
         let output = meros(arguments.iter().copied())
-            .output()
+            .output_in_time()
             .expect("meros runs");
         let text = stderr(&output);
         assert!(!output.status.success(), "{arguments:?}");
@@ -127,7 +128,7 @@ fn an_embedded_cluster_runs_a_command_and_leaves_nothing_behind() {
         "-c",
         "echo from $MESOS_EXECUTOR_ID",
     ])
-    .output()
+    .output_in_time()
     .expect("meros runs");
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The disks of a group's masters: one fills up, one is damaged; and nothing is said to be agreed on before it is on a majority of them.
+//! The disks of a group's masters: one fills up, one hangs, one is damaged; and nothing is said to be agreed on before it is on a majority of them.
 //!
 //! That a disk forgets what was not synced is rehearsed in `consensus` and `storage`, with one that does; here the disks are real.
 
@@ -8,7 +8,7 @@ use runtime::Clock;
 
 use crate::group::Group;
 use crate::load::Load;
-use crate::machine::{SmallDisk, can_trace, inside, skip, times, traced};
+use crate::machine::{HungDisk, SmallDisk, can_trace, inside, skip, times, traced};
 use crate::puppet::{Puppet, framework};
 use crate::support::{Cluster, eventually, stderr};
 
@@ -90,6 +90,38 @@ fn a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room() {
     if inside("disks::a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room") {
         a_disk_fills_up(true);
     }
+}
+
+/// It hears and answers heartbeats, for those need no disk; but nothing that it agrees on comes back to anybody.
+#[test]
+fn a_leader_whose_disk_hangs_hands_over_and_is_back_when_it_goes_on() {
+    if !can_trace() {
+        return skip("this machine does not let us look at system calls");
+    }
+    let mut group = Group::start_with(Cluster::master_of_three);
+    let _agent = group
+        .cluster
+        .agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    drop(agree(&group, "before"));
+    let leader = group.leader();
+    let [other, third] = group.others(leader);
+
+    let hung = HungDisk::of(group.process(leader).id());
+    // Nobody else is asked: it is told by who leads next, or not at all.
+    drop(agree(&group, "while-it-hangs"));
+    group.leader_of(&[other, third]);
+    assert!(group.process(leader).is_running(), "{}", group.said(leader));
+    let agents = || group.agents().len();
+    eventually("the agent to be with who leads", || {
+        (agents() == 1).then_some(())
+    });
+
+    drop(hung);
+    group.follows(leader);
+    // It takes part again: without it there would be no majority.
+    group.process(third).signal("KILL");
+    group.process(third).wait();
+    drop(agree(&group, "two-are-enough"));
 }
 
 /// Turns over one bit in each place of the log where these bytes stand; how many there are.

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use protocol::{ExecutorId, ExecutorInfo, Offer, TaskInfo, TaskState};
 
+use crate::in_time::InTime;
 use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, eventually, example, stderr, stdout};
 
@@ -17,7 +18,7 @@ fn run_framework(cluster: &Cluster, executor: Option<&Path>) -> Output {
         .arg(cluster.certs())
         .args(executor)
         .stdin(Stdio::null());
-    command.output().expect("the example runs")
+    command.output_in_time().expect("the example runs")
 }
 
 #[test]

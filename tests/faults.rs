@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use protocol::{AgentId, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState};
 
+use crate::in_time::InTime;
 use crate::machine::{SmallDisk, skip};
 use crate::puppet::{Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually, get, meros, signal, sleepers, stderr};
@@ -83,7 +84,7 @@ fn two_agents_cannot_share_a_work_directory() {
     let output = second
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .output()
+        .output_in_time()
         .expect("meros runs");
     assert!(!output.status.success());
     assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
@@ -164,7 +165,9 @@ fn garbage_on_both_ports_of_the_master_disturbs_no_running_task() {
 fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let strange = tempfile::tempdir().expect("a temporary directory");
-    let made = meros(["certs", "--dir"]).arg(strange.path()).output();
+    let made = meros(["certs", "--dir"])
+        .arg(strange.path())
+        .output_in_time();
     assert!(made.expect("meros runs").status.success());
     let mut of_another_cluster = cluster.verb(["agents"]);
     of_another_cluster.env("MEROS_CERTS", strange.path());
@@ -174,7 +177,7 @@ fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
         (&mut of_another_cluster, "certificate"),
         (&mut without, "meros certs"),
     ] {
-        let output = command.output().expect("meros runs");
+        let output = command.output_in_time().expect("meros runs");
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let text = stderr(&output);
         assert!(text.contains(named), "no `{named}` in: {text}");
@@ -195,7 +198,7 @@ fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
     let mut agent = cluster.agent_command("pretender", "cpus:8;mem:64");
     let output = agent
         .env("MEROS_CERTS", &framework)
-        .output()
+        .output_in_time()
         .expect("meros runs");
     assert!(!output.status.success());
     let text = stderr(&output);
@@ -218,7 +221,7 @@ fn an_agent_with_malformed_flags_says_which_and_does_not_start() {
     ];
     for (resources, flags, named) in cases {
         let mut agent = cluster.agent_command("malformed", resources);
-        let output = agent.args(flags).output().expect("meros runs");
+        let output = agent.args(flags).output_in_time().expect("meros runs");
         let text = stderr(&output);
         assert!(!output.status.success(), "{resources} {flags:?}: {text}");
         assert!(text.contains(named), "no `{named}` in: {text}");

@@ -9,6 +9,7 @@ use v1::{Form, Limits, Message};
 
 use crate::api::{Answer, Endpoint, Events};
 use crate::group::Group;
+use crate::in_time::InTime;
 use crate::support::{Cluster, eventually, get, get_with, header};
 
 const PATH: &str = "/api/v1/scheduler";
@@ -150,7 +151,7 @@ pub fn framework(name: &str) -> Value {
 }
 
 fn user() -> String {
-    let output = std::process::Command::new("id").arg("-un").output();
+    let output = std::process::Command::new("id").arg("-un").output_in_time();
     String::from_utf8(output.expect("id runs").stdout)
         .expect("a name")
         .trim()

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::in_time::InTime;
 use crate::support::{Running, eventually};
 
 /// Set in the process that runs a test in a place of its own.
@@ -53,7 +54,7 @@ pub fn inside(test: &str) -> bool {
         .args([test, "--exact", "--nocapture"])
         .env(INSIDE, "1")
         .stdin(Stdio::null())
-        .status();
+        .status_in_time();
     let status = status.expect("unshare runs");
     assert!(status.success(), "in a place of its own: {status}");
     false
@@ -64,14 +65,14 @@ fn succeeds(command: &mut Command) -> bool {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
+    quiet.status_in_time().is_ok_and(|status| status.success())
 }
 
 /// Runs a command line of words, which must succeed.
 fn must(line: &str) {
     let mut words = line.split(' ');
     let program = words.next().unwrap_or_default();
-    let output = Command::new(program).args(words).output();
+    let output = Command::new(program).args(words).output_in_time();
     let output = output.unwrap_or_else(|error| panic!("{line}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {said}");
@@ -208,7 +209,7 @@ impl Drop for SmallDisk {
         let _ = Command::new("umount")
             .arg("-l")
             .arg(self.directory.path())
-            .status();
+            .status_in_time();
     }
 }
 
@@ -228,6 +229,32 @@ pub fn traced(command: &Command, calls: &str, file: &Path) -> Command {
     strace.args(["-D", "-f", "--seccomp-bpf", "-qq", "-ttt", "-e"]);
     strace.arg(format!("trace={calls}")).arg("-o").arg(file);
     prefixed(strace, command)
+}
+
+/// The disk of a running process, which does not come back from a sync until this is dropped.
+pub struct HungDisk(#[expect(dead_code, reason = "it lets go when it is dropped")] Running);
+
+impl HungDisk {
+    /// Of the process with this id.
+    pub fn of(pid: u32) -> Self {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()]);
+        strace.args(["-e", "trace=fsync,fdatasync,sync_file_range"]);
+        // Longer than any test waits.
+        strace.args(["-e", "inject=fsync,fdatasync:delay_enter=3600s"]);
+        let hung = Self(Running::start(&mut strace));
+        eventually("each of its threads to be looked at", || {
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+            let mut status = threads
+                .flatten()
+                .map(|thread| std::fs::read_to_string(thread.path().join("status")));
+            let looked_at = |status: std::io::Result<String>| {
+                status.is_ok_and(|status| !status.contains("TracerPid:\t0\n"))
+            };
+            status.all(looked_at).then_some(())
+        });
+        hung
+    }
 }
 
 /// When calls in this file succeeded, in seconds since 1970.

@@ -20,6 +20,7 @@ mod group;
 mod http_agent;
 mod http_executor;
 mod http_scheduler;
+mod in_time;
 mod load;
 mod machine;
 mod maintenance;

@@ -6,6 +6,7 @@ use v1::{Form, Limits};
 
 use crate::api::{Answer, Endpoint};
 use crate::http_scheduler::{Scheduler, framework, value};
+use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, get, send_whole, stderr, stdout};
 
 /// When the machine will be away, in nanoseconds.
@@ -217,7 +218,9 @@ fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
         machines
     );
     assert_eq!(page(cluster.port, "/maintenance/schedule"), schedule);
-    let refused = cluster.agent_command("agent", "cpus:2;mem:256").output();
+    let refused = cluster
+        .agent_command("agent", "cpus:2;mem:256")
+        .output_in_time();
     let refused = stderr(&refused.expect("meros runs"));
     assert!(refused.contains("is down for maintenance"), "{refused}");
     let up = json!({"type": "STOP_MAINTENANCE", "stop_maintenance": {"machines": machines}});

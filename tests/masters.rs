@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use protocol::TaskState;
 
 use crate::group::Group;
+use crate::in_time::InTime;
 use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{eventually, get, get_with, header, meros, sleepers, stderr, stdout};
 
@@ -170,7 +171,9 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
         head.filter(|head| head.contains(" 503 "))
     });
     let mut asked = meros(["agents", "--master", &alone]);
-    let asked = asked.env("MEROS_CERTS", group.cluster.certs()).output();
+    let asked = asked
+        .env("MEROS_CERTS", group.cluster.certs())
+        .output_in_time();
     let asked = asked.expect("meros runs");
     assert!(!asked.status.success(), "{}", stdout(&asked));
     group.start_again(0);
@@ -208,7 +211,7 @@ fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
         meros(all.chain(rest.iter().copied()))
     };
     let refused = |mut command: std::process::Command, flag: &str, instead: &str| {
-        let output = command.output().expect("meros runs");
+        let output = command.output_in_time().expect("meros runs");
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(&format!("--{flag}")), "{said}");

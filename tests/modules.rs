@@ -3,6 +3,7 @@
 use protocol::{Reason, TaskState};
 use serde_json::{Value, json};
 
+use crate::in_time::InTime;
 use crate::puppet::{Heard, Puppet, framework, task, text};
 use crate::support::{Cluster, eventually, meros, signal, sleepers, stderr, stdout};
 
@@ -57,7 +58,7 @@ fn a_wrong_parameter_is_named_with_its_module_and_nothing_starts() {
         }
         command.args(["--port=0"].iter().filter(|_| verb == "master"));
         command.arg("--work_dir").arg(directory.path()).args(flags);
-        let output = command.output().expect("meros runs");
+        let output = command.output_in_time().expect("meros runs");
         assert!(!output.status.success(), "{}", stdout(&output));
         stderr(&output)
     };

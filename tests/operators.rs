@@ -5,6 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, free_ports, stderr, stdout};
 
 /// Three masters; the first is the cluster's process.
@@ -320,7 +321,7 @@ fn the_registry_of_a_master_that_was_alone_is_taken_into_a_group() {
 
     let mut forgetful = Cluster::master_in(&directory, "master", &cluster.port.to_string());
     forgetful.args(["--log", "off", "--initial_masters", &cluster.master]);
-    let refused = refusal(&forgetful.output().expect("meros runs"));
+    let refused = refusal(&forgetful.output_in_time().expect("meros runs"));
     assert!(refused.contains("meros registry dump"), "{refused}");
 
     for arguments in [

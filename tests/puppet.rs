@@ -14,7 +14,7 @@ use resources::{Resources, Role as ResourceRole};
 use runtime::{Clock, Role, Timestamp};
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
 
-use crate::support::{Cluster, PATIENCE};
+use crate::support::{Cluster, Deadline, PATIENCE};
 
 /// What a scheduler was called back for.
 #[derive(Clone, Debug)]
@@ -89,6 +89,8 @@ pub struct Puppet {
     pub past: Vec<(Timestamp, Heard)>,
     /// What [`standing_offer`](Self::standing_offer) has given away.
     taken: Vec<OfferId>,
+    /// Offers come for ever.
+    deadline: Deadline,
 }
 
 impl Puppet {
@@ -119,6 +121,7 @@ impl Puppet {
             heard,
             past: Vec::new(),
             taken: Vec::new(),
+            deadline: Deadline::of_a_test(),
         };
         puppet.id = puppet.hear("its subscription", |heard| match heard {
             Heard::Subscribed(id) => Some(id.clone()),
@@ -130,6 +133,7 @@ impl Puppet {
     /// Waits until something is heard that `wanted` takes; what comes before it is only kept.
     pub fn hear<T>(&mut self, what: &str, mut wanted: impl FnMut(&Heard) -> Option<T>) -> T {
         loop {
+            self.deadline.check(what);
             let Ok((at, heard)) = self.heard.recv_timeout(PATIENCE) else {
                 panic!("not within {PATIENCE:?}: {what}; heard {:#?}", self.past);
             };

@@ -10,6 +10,7 @@ use v1::Form;
 use v1::schema::executor::EventType;
 
 use crate::http_executor::{SLEEPER, Speaker, acknowledged, executor, for_executor};
+use crate::in_time::InTime;
 use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually, get_over, signal, sleepers, stderr, stdout};
 
@@ -319,7 +320,7 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
     let run = |args: &[String]| {
         let mut command = crate::support::meros(args.iter().map(String::as_str));
         command.env("MEROS_CERTS", story.cluster.certs());
-        command.output().expect("meros runs")
+        command.output_in_time().expect("meros runs")
     };
     let refused = run(&args);
     let words = stderr(&refused);

@@ -8,6 +8,7 @@ use runtime::Role;
 use serde_json::Value;
 use transport::Authority;
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, eventually, meros};
 
 /// Keeps the identity of a master `m1` of this authority in `directory`, in place of any other.
@@ -21,7 +22,7 @@ fn keep_master(authority: &Path, directory: &Path) {
 /// The active agents, as an operator with these certificates sees them; none if the master does not let it in.
 fn active_agents(cluster: &Cluster, certs: &Path) -> Option<usize> {
     let mut command = meros(["agents", "--json", "--master", &cluster.master]);
-    let output = command.env("MEROS_CERTS", certs).output();
+    let output = command.env("MEROS_CERTS", certs).output_in_time();
     let output = output.expect("meros runs");
     let agents: Vec<Value> = serde_json::from_slice(&output.stdout).ok()?;
     Some(
@@ -50,7 +51,7 @@ fn a_master_shows_its_new_certificate_after_a_hangup_and_keeps_its_agents() {
     let made = meros(["certs", "--dir"])
         .arg(&second)
         .stdout(Stdio::null())
-        .status();
+        .status_in_time();
     assert!(made.expect("meros runs").success());
     let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
     let said = |words: &str| {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::in_time::InTime;
 use crate::support::{meros, stderr, stdout};
 
 /// A small cluster, quick to rehearse, with these further flags.
@@ -16,7 +17,7 @@ fn simulate(flags: &[&str]) -> std::process::Output {
         "5mins",
     ];
     meros(small.iter().chain(flags).copied())
-        .output()
+        .output_in_time()
         .expect("meros runs")
 }
 
@@ -93,7 +94,7 @@ fn a_rehearsal_that_proves_too_little_fails_and_says_what_is_missing() {
         "network",
     ])
     .args(["--for", "1secs"])
-    .output()
+    .output_in_time()
     .expect("meros runs");
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     let text = stderr(&output);

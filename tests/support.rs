@@ -10,17 +10,46 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use runtime::{Clock, Timestamp};
 use serde_json::Value;
+
+use crate::in_time::InTime;
 
 /// The bound of every wait: far above what is ever needed, so that a slow machine is not a failing one.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long a whole test may take: a bound of what goes on as long as something else than the wanted is heard.
+pub const LONGEST: Duration = Duration::from_secs(600);
+
+/// When a test has waited for long enough for everything together.
+pub struct Deadline(Timestamp);
+
+impl Deadline {
+    /// [`LONGEST`] from now.
+    pub fn of_a_test() -> Self {
+        Self(Clock::real().wall() + LONGEST)
+    }
+
+    /// Panics with `what` if it has passed.
+    pub fn check(&self, what: &str) {
+        assert!(
+            Clock::real().wall() < self.0,
+            "not within {LONGEST:?}: {what}"
+        );
+    }
+}
+
 /// Waits until `condition` gives something; panics with `what` when the patience is spent.
-pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    within(PATIENCE, condition).unwrap_or_else(|| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+/// Waits until `condition` gives something, for so long.
+pub fn within<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     const STEP: Duration = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+    for _ in 0..patience.as_millis() / STEP.as_millis() {
         if let Some(value) = condition() {
-            return value;
+            return Some(value);
         }
         #[allow(
             clippy::disallowed_methods,
@@ -28,7 +57,7 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
         )]
         std::thread::sleep(STEP);
     }
-    panic!("not within {PATIENCE:?}: {what}");
+    None
 }
 
 /// The `meros` binary with these arguments, ready to run.
@@ -112,7 +141,9 @@ impl Running {
             .as_ref()
             .unwrap_or_else(|| panic!("standard output is not piped"));
         let mut seen = Vec::new();
+        let deadline = Deadline::of_a_test();
         loop {
+            deadline.check(what);
             match lines.recv_timeout(PATIENCE) {
                 Ok(line) if wanted(&line) => return line,
                 Ok(line) => seen.push(line),
@@ -135,7 +166,7 @@ pub fn signal(pid: u32, name: &str) {
         .arg(format!("-{name}"))
         .arg(pid.to_string())
         .stderr(Stdio::null())
-        .status();
+        .status_in_time();
 }
 
 /// A cluster in a directory of its own: `meros local`, or a `meros master` with agents that are started one by one.
@@ -329,7 +360,7 @@ impl Cluster {
 
     /// Runs a verb to its end.
     pub fn output<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Output {
-        self.verb(arguments).output().expect("meros runs")
+        self.verb(arguments).output_in_time().expect("meros runs")
     }
 
     /// What `meros agents`, `tasks` or `frameworks` lists.
@@ -366,7 +397,7 @@ fn certified_directory() -> tempfile::TempDir {
     let made = meros(["certs", "--dir"])
         .arg(directory.path().join("certs"))
         .stdout(Stdio::null())
-        .status();
+        .status_in_time();
     assert!(made.expect("meros runs").success());
     directory
 }

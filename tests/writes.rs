@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::in_time::InTime;
 use crate::support::{Cluster, eventually, stdout};
 
 /// The weight that is written.
@@ -44,7 +45,9 @@ impl Writes {
                 }
                 let mut write = like(&set);
                 write.arg(format!("{}={WEIGHT}", role(number)));
-                let done = write.output().is_ok_and(|output| output.status.success());
+                let done = write
+                    .output_in_time()
+                    .is_ok_and(|output| output.status.success());
                 let mut said = log.lock().unwrap_or_else(PoisonError::into_inner);
                 said.tried += 1;
                 if done {
@@ -78,7 +81,7 @@ impl Writes {
     pub fn finish(&mut self) {
         self.stop();
         let shown = eventually("the weights to be shown", || {
-            let shown = self.show.output().ok()?;
+            let shown = self.show.output_in_time().ok()?;
             shown.status.success().then(|| stdout(&shown))
         });
         let weights: BTreeMap<&str, &str> = shown

@@ -329,7 +329,7 @@ fn snapshot(bytes: &[u8]) -> Judged {
             let (seen, _) = fuzzing::reread_snapshot(bytes)?;
             let (again, _) = fuzzing::reread_snapshot(&seen)?;
             let mut other = Group::default();
-            let restored = other.restore(&group.snapshot());
+            let restored = other.restore(&write(&group)?);
             restored.map_err(|error| format!("what was read is refused once written: {error}"))?;
             if again != seen || !same(&group, &other) {
                 return Err(format!("read {group:?}, and once written {other:?}"));
@@ -339,6 +339,11 @@ fn snapshot(bytes: &[u8]) -> Judged {
             Ok(shown)
         }
     }
+}
+
+fn write(machine: &impl StateMachine) -> Result<Bytes, String> {
+    let written = machine.snapshot();
+    written.map_err(|garbled| format!("what was read cannot be written: {garbled}"))
 }
 
 /// The next changes, whatever they come to.
@@ -359,7 +364,8 @@ fn some_snapshot(chance: &mut Chance) -> Option<Vec<u8>> {
         group.apply(index as u64, Entered::Machine(operation));
     }
     let proposals = chance.below(4) as u64;
-    Some(fuzzing::write_snapshot(proposals, &group.snapshot()))
+    let snapshot = fuzzing::write_snapshot(proposals, &group.snapshot().ok()?);
+    Some(snapshot.ok()?.into())
 }
 
 /// Changes of the registry, as another master has proposed them: whatever they come to is whole in a snapshot.
@@ -374,7 +380,7 @@ fn registry_operations(bytes: &[u8]) -> Judged {
         answers.push(machine.apply(index, operation));
     }
     let mut again = RegistryMachine::new();
-    let restored = again.restore(&machine.snapshot());
+    let restored = again.restore(&write(&machine)?);
     restored.map_err(|error| format!("what was applied is refused once written: {error}"))?;
     if !same(&machine, &again) {
         return Err(format!("applied {machine:?}, and once written {again:?}"));

@@ -2,6 +2,8 @@
 //!
 //! Their forms are this crate's own affair, and the test stands on another floor. Pure, but for a store in memory.
 
+use bytes::Bytes;
+use runtime::codec::Garbled;
 use storage::forgetful::ForgetfulDisk;
 use storage::{Changes, Store};
 
@@ -32,7 +34,7 @@ pub fn load(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Loaded, LogError> {
 }
 
 /// What a member's snapshot says, with this of its state machine: it has lately seen so many proposals.
-pub fn write_snapshot(proposals: u64, machine: &[u8]) -> Vec<u8> {
+pub fn write_snapshot(proposals: u64, machine: &[u8]) -> Result<Bytes, Garbled> {
     let mut seen = Seen::default();
     for sequence in 0..proposals {
         let (member, life) = (1, 1);
@@ -43,13 +45,21 @@ pub fn write_snapshot(proposals: u64, machine: &[u8]) -> Vec<u8> {
         };
         seen.add(ticket, sequence + 1);
     }
-    seen::pack(&seen, machine)
+    write(&seen, machine)
+}
+
+fn write(seen: &Seen, machine: &[u8]) -> Result<Bytes, Garbled> {
+    seen::pack(seen, |into| {
+        into.extend_from_slice(machine);
+        Ok(())
+    })
 }
 
 /// Reads a member's snapshot but for what its state machine says, and gives the bytes of what was read, and those of the machine.
-pub fn reread_snapshot(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
+pub fn reread_snapshot(bytes: &[u8]) -> Result<(Bytes, &[u8]), String> {
     let (seen, machine) = seen::unpack(bytes)?;
-    Ok((seen::pack(&seen, machine), machine))
+    let bytes = write(&seen, machine).map_err(|garbled| garbled.to_string())?;
+    Ok((bytes, machine))
 }
 
 /// Reads the file of a dump, and gives the bytes of what was read.

@@ -135,7 +135,7 @@ impl Group {
         };
         for id in 1..=size {
             group.put(id);
-            let write = bootstrap(members.clone(), &Ledger::default());
+            let write = bootstrap(members.clone(), &Ledger::default()).unwrap();
             let member = group.members.get_mut(&id).unwrap();
             member.twin.write(&write).unwrap();
             group.start(id);

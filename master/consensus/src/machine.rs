@@ -1,7 +1,7 @@
 //! What a group replicates: a state machine that all members drive through the same operations.
 
-use bytes::Bytes;
-use runtime::codec;
+use bytes::{Bytes, BytesMut};
+use runtime::codec::{self, Garbled};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -40,10 +40,17 @@ pub trait StateMachine {
     /// Carries out the operation at this index of the log. Never called twice for one proposal.
     fn apply(&mut self, index: u64, operation: Self::Operation) -> Self::Answer;
 
-    /// The whole state.
-    fn snapshot(&self) -> Bytes;
+    /// Appends the whole state. If that cannot be, whatever was appended means nothing, and the log is kept as it is.
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled>;
 
-    /// Replaces the state by one that [`snapshot`](Self::snapshot) wrote.
+    /// The whole state.
+    fn snapshot(&self) -> Result<Bytes, Garbled> {
+        let mut bytes = BytesMut::new();
+        self.snapshot_into(&mut bytes)?;
+        Ok(bytes.freeze())
+    }
+
+    /// Replaces the state by one that [`snapshot_into`](Self::snapshot_into) wrote.
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore>;
 }
 

@@ -12,9 +12,9 @@ mod tickets;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use runtime::codec::Garbled;
 
 use self::seen::Seen;
 use self::stamp::Stamp;
@@ -31,8 +31,9 @@ pub use self::seen::{SEEN_MAX, Ticket};
 pub use self::step::{Compaction, Done, Failed, Policy, Step, Stop};
 
 /// What the first members of a group write before they start, all the same; the machine is as it begins.
-pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Write {
-    crate::core::bootstrap(members, content(machine))
+pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Result<Write, Garbled> {
+    let content = content(machine)?;
+    Ok(crate::core::bootstrap(members, content))
 }
 
 /// One member with its copy of the state.
@@ -50,6 +51,8 @@ pub struct Replica<M: StateMachine> {
     /// Index and term of what was applied last.
     applied: (u64, u64),
     bytes_since: u64,
+    /// The place of which a snapshot could not be written.
+    tried: u64,
     compacting: bool,
     wanted: bool,
 }
@@ -92,6 +95,7 @@ impl<M: StateMachine> Replica<M> {
             read_ticks_max,
             applied,
             bytes_since: 0,
+            tried: 0,
             compacting: false,
             wanted: false,
         })
@@ -222,6 +226,7 @@ impl<M: StateMachine> Replica<M> {
             members: None,
             role: turn.role,
             compaction: None,
+            not_kept: None,
         };
         self.wanted |= turn.snapshot_wanted;
         for (context, rejected) in turn.dropped {
@@ -237,7 +242,7 @@ impl<M: StateMachine> Replica<M> {
         }
         self.tickets.take_late(&mut step.answers);
         self.answer_reads(turn.reads, &mut step);
-        step.compaction = self.compaction();
+        step.compaction = self.compaction(&mut step);
         Ok(Some(step))
     }
 
@@ -359,16 +364,25 @@ impl<M: StateMachine> Replica<M> {
         }
     }
 
-    fn compaction(&mut self) -> Option<Compaction> {
+    fn compaction(&mut self, step: &mut Step<M::Answer>) -> Option<Compaction> {
         let index = self.applied.0;
-        let since = index.saturating_sub(self.core.latest_snapshot().index);
+        let newest = self.core.latest_snapshot().index.max(self.tried);
+        let since = index.saturating_sub(newest);
         let due =
             since >= self.policy.snapshot_entries || self.bytes_since >= self.policy.snapshot_bytes;
         if self.compacting || since == 0 || !(due || self.wanted) {
             return None;
         }
-        let data = seen::pack(&self.seen, &self.machine.snapshot());
-        let snapshot = self.core.snapshot(index, Bytes::from(data))?;
+        let data = match seen::pack(&self.seen, |into| self.machine.snapshot_into(into)) {
+            Ok(data) => data,
+            Err(garbled) => {
+                // Nothing is lost: the log holds it all. It is tried again when as much has come on top.
+                (self.tried, self.wanted, self.bytes_since) = (index, false, 0);
+                step.not_kept = Some(garbled);
+                return None;
+            }
+        };
+        let snapshot = self.core.snapshot(index, data)?;
         (self.compacting, self.wanted, self.bytes_since) = (true, false, 0);
         Some(Compaction {
             keep_from: keep_from(&self.policy, &self.core.status(), index),

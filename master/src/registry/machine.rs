@@ -6,9 +6,10 @@
 //!
 //! Operations have one form, the first, whose bytes `machine/golden.txt` holds. One that becomes another, or is new, makes a second: see [`StateMachine::newest_form`].
 
-use bytes::Bytes;
+use bytes::{BufMut, BytesMut};
 use consensus::machine::{CannotRestore, StateMachine};
 use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
+use runtime::codec::Garbled;
 use runtime::message::id_of;
 use runtime::{Pid, Timestamp, codec};
 use serde::{Deserialize, Serialize};
@@ -93,18 +94,21 @@ impl StateMachine for RegistryMachine {
         Ok(Applied { version })
     }
 
-    fn snapshot(&self) -> Bytes {
-        let records: Vec<SnapshotRecord> = records(&self.state).collect();
-        let mut bytes = Vec::new();
-        bytes.extend(id_of(NAME).to_le_bytes());
-        bytes.extend(FORM.to_le_bytes());
-        for piece in records.chunks(PIECE_RECORDS) {
-            // What has been through the codec on its way here goes through it again.
-            let piece = codec::encode(&piece).unwrap_or_default();
-            bytes.extend((piece.len() as u64).to_le_bytes());
-            bytes.extend(piece);
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
+        into.put_u32_le(id_of(NAME));
+        into.put_u16_le(FORM);
+        let mut records = records(&self.state).peekable();
+        while records.peek().is_some() {
+            // A copy of one piece at a time, of a state that may be large.
+            let piece: Vec<SnapshotRecord> = records.by_ref().take(PIECE_RECORDS).collect();
+            let length = into.len();
+            into.put_u64_le(0);
+            let start = into.len();
+            codec::encode_into(&piece, into)?;
+            let written = (into.len() - start) as u64;
+            into[length..start].copy_from_slice(&written.to_le_bytes());
         }
-        bytes.into()
+        Ok(())
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn a_snapshot_holds_all_of_it_and_nothing_less_is_believed() {
         let machine = after(&story());
-        let snapshot = machine.snapshot();
+        let snapshot = machine.snapshot().unwrap();
         let mut again = RegistryMachine::new();
         again.restore(&snapshot).unwrap();
         assert_eq!(again, machine);
@@ -274,10 +278,14 @@ mod tests {
         };
         let framework_id = FrameworkId::new("f").unwrap();
         let mut machine = RegistryMachine::new();
-        machine.restore(&holding(VERSION_MAX).snapshot()).unwrap();
+        machine
+            .restore(&holding(VERSION_MAX).snapshot().unwrap())
+            .unwrap();
         let applied = machine.apply(1, RegistryOperation::RemoveFramework { framework_id });
         assert_eq!(applied.unwrap().version, VERSION_MAX + 1);
-        let error = machine.restore(&holding(u64::MAX).snapshot()).unwrap_err();
+        let error = machine
+            .restore(&holding(u64::MAX).snapshot().unwrap())
+            .unwrap_err();
         let expected = format!(
             "its version is {}, expected at most {VERSION_MAX}",
             u64::MAX
@@ -329,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_form_of_another_version_is_refused_by_what_was_expected() {
-        let mut snapshot = RegistryMachine::new().snapshot().to_vec();
+        let mut snapshot = RegistryMachine::new().snapshot().unwrap().to_vec();
         snapshot[4] = 2;
         let error = RegistryMachine::new().restore(&snapshot).unwrap_err();
         let expected = "expected [";
@@ -358,13 +366,13 @@ mod tests {
                 machine.apply(nth as u64, RegistryOperation::RemoveFramework { framework_id }).unwrap();
             }
             let mut again = RegistryMachine::new();
-            again.restore(&machine.snapshot()).unwrap();
+            again.restore(&machine.snapshot().unwrap()).unwrap();
             prop_assert_eq!(again, machine);
         }
 
         #[test]
         fn bytes_of_any_kind_are_refused_and_never_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut head = RegistryMachine::new().snapshot()[..6].to_vec();
+            let mut head = RegistryMachine::new().snapshot().unwrap()[..6].to_vec();
             head.extend(&bytes);
             let _ = RegistryMachine::new().restore(&head);
             prop_assert!(RegistryMachine::new().restore(&bytes).is_err());

@@ -197,7 +197,7 @@ fn of_member(log: &Path, committed_only: bool) -> Outcome<Found> {
     };
     let mut taken = dump::take(&mut store, reach, replay).map_err(|error| failed(&error))?;
     if taken.dump.content.is_empty() {
-        taken.dump.content = RegistryMachine::new().snapshot();
+        taken.dump.content = written(&RegistryMachine::new())?;
     }
     let note = match (taken.uncertain, committed_only) {
         (0, _) => String::new(),
@@ -228,7 +228,7 @@ fn of_one_alone(directory: &Path) -> Outcome<Found> {
         index: state.version,
         term: 1,
         names: Bytes::new(),
-        content: RegistryMachine::holding(state).snapshot(),
+        content: written(&RegistryMachine::holding(state))?,
     };
     let note = "; of a master that was alone".to_owned();
     Ok(Found { dump, note })
@@ -301,6 +301,11 @@ fn new_group() -> u64 {
 }
 
 /// The registry in a dump.
+fn written(machine: &RegistryMachine) -> Outcome<Bytes> {
+    let written = machine.snapshot();
+    written.map_err(|garbled| Failure::because("the registry cannot be written", &garbled))
+}
+
 fn content(bytes: &[u8]) -> Outcome<RegistryMachine> {
     let mut machine = RegistryMachine::new();
     machine
@@ -350,7 +355,7 @@ mod tests {
             index: 90,
             term: 3,
             names: Bytes::from_static(b"1=m1:5050"),
-            content: registry.snapshot(),
+            content: registry.snapshot().unwrap(),
         };
         dump::write_file(&file, &dump).unwrap();
         file

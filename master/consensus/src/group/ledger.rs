@@ -1,7 +1,8 @@
 //! The state machine of the tests: it remembers every operation it applied, in order. It is of any version:
 //! each form of operations says a value in its own way.
 
-use bytes::Bytes;
+use bytes::BytesMut;
+use runtime::codec::Garbled;
 
 use crate::machine::{CannotRestore, FIRST_FORM, StateMachine, Untranslatable};
 
@@ -66,15 +67,13 @@ impl StateMachine for Ledger {
         self.values.len()
     }
 
-    fn snapshot(&self) -> Bytes {
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
         let head = [self.values.len() as u64, self.ballast as u64];
-        let mut bytes: Vec<u8> = head
-            .iter()
-            .chain(&self.values)
-            .flat_map(|value| value.to_be_bytes())
-            .collect();
-        bytes.resize(bytes.len() + self.ballast, 7);
-        bytes.into()
+        for value in head.iter().chain(&self.values) {
+            into.extend_from_slice(&value.to_be_bytes());
+        }
+        into.resize(into.len() + self.ballast, 7);
+        Ok(())
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {

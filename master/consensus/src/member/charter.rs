@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
+use bytes::BytesMut;
+use runtime::codec::Garbled;
 use serde::{Deserialize, Serialize};
 
 use super::roster::{Roster, RosterChange, RosterRefused, members_of};
@@ -124,21 +125,18 @@ impl<M: StateMachine> StateMachine for Chartered<M> {
         }
     }
 
-    fn snapshot(&self) -> Bytes {
-        let roster = runtime::codec::encode(&self.roster).unwrap_or_default();
-        let machine = self.machine.snapshot();
-        let mut packed = Vec::with_capacity(18 + roster.len() + machine.len());
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
         match self.form {
-            FIRST_FORM => packed.extend_from_slice(FIRST),
+            FIRST_FORM => into.extend_from_slice(FIRST),
             form => {
-                packed.extend_from_slice(FORMED);
-                packed.extend_from_slice(&form.to_be_bytes());
+                into.extend_from_slice(FORMED);
+                into.extend_from_slice(&form.to_be_bytes());
             }
         }
-        packed.extend_from_slice(&(roster.len() as u64).to_be_bytes());
-        packed.extend_from_slice(&roster);
-        packed.extend_from_slice(&machine);
-        packed.into()
+        let roster = runtime::codec::encode(&self.roster)?;
+        into.extend_from_slice(&(roster.len() as u64).to_be_bytes());
+        into.extend_from_slice(&roster);
+        self.machine.snapshot_into(into)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rand::Rng;
+use runtime::codec::Garbled;
 use runtime::prelude::*;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
@@ -112,8 +113,9 @@ pub fn replayed<M: StateMachine>(
     let chartered = Chartered::new(Roster::default(), machine);
     let chartered =
         replica::replay(chartered, snapshot, entries).map_err(|error| error.to_string())?;
+    let content = chartered.machine.snapshot();
     Ok(Replayed {
-        content: chartered.machine.snapshot(),
+        content: content.map_err(|garbled| garbled.to_string())?,
         names: names(&chartered.roster).into(),
     })
 }
@@ -130,7 +132,8 @@ pub fn beginning<M: StateMachine>(
         highest: id,
         seats: BTreeMap::new(),
     };
-    Ok(replica::content(&Chartered::new(roster, machine)))
+    let content = replica::content(&Chartered::new(roster, machine));
+    content.map_err(|Garbled { reason }| CannotRestore { reason })
 }
 
 /// The content, and what is said of it; its number is drawn later.
@@ -143,6 +146,7 @@ async fn take<M: Replicated>(
     }
     // What is looked at after the read is as new or newer.
     let (index, content) = member.peek(StateMachine::snapshot).await?;
+    let content = content.map_err(|Garbled { reason }| ProposeError::Refused { reason })?;
     let status = member.status().await?;
     let taken = DumpTaken {
         number: 0,

@@ -155,13 +155,16 @@ impl<M: Replicated> Member<M> {
             Verdict::Begin { identity, first } => {
                 joining.begun = true;
                 let write = match first {
-                    First::Vote(write) => write,
+                    First::Vote(write) => Ok(write),
                     First::Founding(members, roster) => {
                         joining.machine.roster = roster;
                         bootstrap(members, &joining.machine)
                     }
                 };
-                self.begin(identity, write, ctx);
+                match write {
+                    Ok(write) => self.begin(identity, write, ctx),
+                    Err(garbled) => self.fail(&garbled.to_string(), ctx),
+                }
             }
         }
     }

@@ -165,6 +165,9 @@ impl<M: Replicated> Member<M> {
             let number = step.number;
             let write = step.write.map(|write| Work::Write { number, write });
             running.work.extend(write);
+            if let Some(garbled) = step.not_kept {
+                tracing::error!(%garbled, "no snapshot could be written, so the log of this master grows");
+            }
             running.work.extend(step.compaction.map(Work::Compact));
         }
         for (ticket, end) in step.answers {

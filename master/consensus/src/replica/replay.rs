@@ -3,6 +3,7 @@
 //! Pure. It applies what a [`Replica`](super::Replica) would apply, in the same way; what the entries say of members is not looked at.
 
 use bytes::Bytes;
+use runtime::codec::Garbled;
 
 use super::seen::{self, Seen};
 use super::stamp::{self, Stamp};
@@ -38,12 +39,14 @@ pub fn replay<M: StateMachine>(
 }
 
 /// A snapshot's content that holds this machine, of which no proposal was seen yet.
-pub fn content<M: StateMachine>(machine: &M) -> Bytes {
-    seen::pack(&Seen::default(), &machine.snapshot()).into()
+pub fn content<M: StateMachine>(machine: &M) -> Result<Bytes, Garbled> {
+    seen::pack(&Seen::default(), |into| machine.snapshot_into(into))
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::super::Ticket;
     use super::*;
     use crate::machine::{CannotRestore, FIRST_FORM};
@@ -60,8 +63,8 @@ mod tests {
             self.0.push(operation);
         }
 
-        fn snapshot(&self) -> Bytes {
-            runtime::codec::encode(&self.0).unwrap().into()
+        fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
+            runtime::codec::encode_into(&self.0, into)
         }
 
         fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
@@ -95,7 +98,7 @@ mod tests {
     fn what_was_proposed_again_is_applied_once_and_only_operations_are() {
         let snapshot = Snapshot {
             index: 3,
-            data: content(&Applied(vec![10])),
+            data: content(&Applied(vec![10])).unwrap(),
             ..Snapshot::default()
         };
         let operation = |value: u64| runtime::codec::encode(&value).unwrap();

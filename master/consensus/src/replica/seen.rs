@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::{Bytes, BytesMut};
+use runtime::codec::Garbled;
 use serde::{Deserialize, Serialize};
 
 /// So many proposals are remembered. It must be the same on all members, so it is no setting.
@@ -62,15 +64,17 @@ impl Seen {
 /// What opens a snapshot of this form.
 const MARK: &[u8; 8] = b"meros r1";
 
-/// A snapshot: what was seen, and then the machine's own bytes.
-pub(crate) fn pack(seen: &Seen, machine: &[u8]) -> Vec<u8> {
-    let list = runtime::codec::encode(&seen.list()).unwrap_or_default();
-    let mut packed = Vec::with_capacity(16 + list.len() + machine.len());
-    packed.extend_from_slice(MARK);
+/// A snapshot: what was seen, and then the machine's own bytes, which `machine` appends.
+pub(crate) fn pack(
+    seen: &Seen,
+    machine: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
+) -> Result<Bytes, Garbled> {
+    let list = runtime::codec::encode(&seen.list())?;
+    let mut packed = BytesMut::from(&MARK[..]);
     packed.extend_from_slice(&(list.len() as u64).to_be_bytes());
     packed.extend_from_slice(&list);
-    packed.extend_from_slice(machine);
-    packed
+    machine(&mut packed)?;
+    Ok(packed.freeze())
 }
 
 /// What [`pack`] put together.
@@ -101,6 +105,14 @@ mod tests {
         }
     }
 
+    fn packed(seen: &Seen, machine: &[u8]) -> Bytes {
+        let machine = |into: &mut BytesMut| {
+            into.extend_from_slice(machine);
+            Ok(())
+        };
+        pack(seen, machine).unwrap()
+    }
+
     #[test]
     fn only_the_latest_are_remembered_and_a_snapshot_remembers_the_same() {
         let mut seen = Seen::default();
@@ -112,14 +124,14 @@ mod tests {
             (None, Some(106))
         );
         assert_eq!((seen.order.len(), seen.places.len()), (SEEN_MAX, SEEN_MAX));
-        let packed = pack(&seen, b"the machine");
+        let packed = packed(&seen, b"the machine");
         let (again, machine) = unpack(&packed).unwrap();
         assert_eq!((again, machine), (seen, &b"the machine"[..]));
     }
 
     #[test]
     fn a_snapshot_that_was_cut_is_refused() {
-        let packed = pack(&Seen::default(), b"");
+        let packed = packed(&Seen::default(), b"");
         for length in 0..packed.len() {
             assert!(unpack(&packed[..length]).is_err());
         }

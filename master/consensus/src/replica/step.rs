@@ -1,5 +1,7 @@
 //! What a replica tells its driver: what is to be done, what became of proposals, and why it cannot go on.
 
+use runtime::codec::Garbled;
+
 use super::Ticket;
 use crate::core::{ReadId, Rejected, RoleNow};
 use crate::log::{LogError, Members, Snapshot, Write};
@@ -132,4 +134,6 @@ pub struct Step<A> {
     pub role: Option<RoleNow>,
     /// A snapshot to be kept, before the write of any later step.
     pub compaction: Option<Compaction>,
+    /// A snapshot was due, and the machine could not be written. The log goes on growing.
+    pub not_kept: Option<Garbled>,
 }

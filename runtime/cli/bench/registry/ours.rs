@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use consensus::machine::{CannotRestore, StateMachine};
 use consensus::member::{self, MemberHandle, Settings};
 use consensus::store::StoredLog;
+use runtime::codec::Garbled;
 use runtime::{Clock, Node, Role, codec};
 use transport::{Authority, Identity};
 
@@ -39,9 +40,8 @@ impl StateMachine for Values {
         index
     }
 
-    fn snapshot(&self) -> Bytes {
-        // A few values of a few hundred bytes are always within what the codec takes.
-        codec::encode(&self.0).map(Bytes::from).unwrap_or_default()
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
+        codec::encode_into(&self.0, into)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {

@@ -22,7 +22,7 @@ fn machine_and_seats_come_back_from_one_snapshot_and_a_strange_one_is_refused() 
 }
 
 fn comes_back(chartered: &Chartered<Ledger>) {
-    let snapshot = chartered.snapshot();
+    let snapshot = chartered.snapshot().unwrap();
     let new = || Chartered::<Ledger>::new(Roster::default(), Ledger::reading(2));
     let mut again = new();
     again.restore(&snapshot).unwrap();
@@ -45,14 +45,14 @@ fn a_snapshot_whose_roster_could_not_be_counted_on_is_refused() {
         Chartered::new(roster, Ledger::default())
     };
     let mut chartered = Chartered::<Ledger>::default();
-    let fits = holding(NUMBER_MAX, NUMBER_MAX).snapshot();
+    let fits = holding(NUMBER_MAX, NUMBER_MAX).snapshot().unwrap();
     chartered.restore(&fits).unwrap();
     let address = "b".to_owned();
     let refused = chartered.roster.apply(RosterChange::Reserve { address });
     let refused = refused.unwrap_err();
     assert_eq!(refused, RosterRefused::NoSeat(NUMBER_MAX + 1));
     for (highest, id) in [(u64::MAX, 2), (2, u64::MAX)] {
-        let refused = chartered.restore(&holding(highest, id).snapshot());
+        let refused = chartered.restore(&holding(highest, id).snapshot().unwrap());
         let expected = format!(
             "its roster names member {}, expected at most {NUMBER_MAX}",
             u64::MAX
@@ -72,7 +72,7 @@ fn the_first_form_is_written_as_if_there_were_no_others() {
         assert_eq!(bytes, runtime::codec::encode(&entered).unwrap());
         assert_eq!(chartered.decode(&bytes, FIRST_FORM).unwrap(), entered);
     }
-    assert!(chartered.snapshot().starts_with(b"meros g1"));
+    assert!(chartered.snapshot().unwrap().starts_with(b"meros g1"));
     assert!(chartered.decode(&[], FIRST_FORM).is_err());
 }
 
@@ -83,7 +83,10 @@ fn a_form_that_is_not_read_here_is_refused_by_what_is_read() {
     newer.apply(3, Entered::Form(2));
     assert_eq!(newer.form, 3, "nobody goes back");
     let mut older = Chartered::new(of(&["a"]), Ledger::reading(2));
-    let refused = older.restore(&newer.snapshot()).unwrap_err().reason;
+    let refused = older
+        .restore(&newer.snapshot().unwrap())
+        .unwrap_err()
+        .reason;
     assert!(
         refused.contains("in form 3, and this version reads forms up to 2"),
         "{refused}"
@@ -99,7 +102,7 @@ fn a_form_that_is_not_read_here_is_refused_by_what_is_read() {
             .decode(&newer.encode(&Entered::Form(2), 2).unwrap(), 2)
             .is_ok()
     );
-    let mut form_0 = newer.snapshot().to_vec();
+    let mut form_0 = newer.snapshot().unwrap().to_vec();
     form_0[8..10].copy_from_slice(&[0, 0]);
     assert!(newer.restore(&form_0).is_err());
 }

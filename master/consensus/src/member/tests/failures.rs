@@ -1,8 +1,11 @@
 //! What dies: leaders, links and disks. Nothing that was answered is lost, and whoever waits is told.
 
+use bytes::BytesMut;
+use runtime::codec::Garbled;
 use storage::forgetful::Failure;
 
 use super::*;
+use crate::machine::CannotRestore;
 
 #[test]
 fn when_the_leader_dies_another_one_has_all_that_was_acknowledged() {
@@ -200,13 +203,78 @@ impl StateMachine for Brittle {
         self.0
     }
 
-    fn snapshot(&self) -> bytes::Bytes {
-        self.0.to_be_bytes().to_vec().into()
-    }
-
-    fn restore(&mut self, _: &[u8]) -> Result<(), crate::machine::CannotRestore> {
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
+        into.extend_from_slice(&self.0.to_be_bytes());
         Ok(())
     }
+
+    fn restore(&mut self, _: &[u8]) -> Result<(), CannotRestore> {
+        Ok(())
+    }
+}
+
+/// A machine that cannot be written before it is at 30.
+struct Shy(u64);
+
+impl StateMachine for Shy {
+    type Operation = u64;
+    type Answer = u64;
+
+    fn apply(&mut self, _: u64, operation: u64) -> u64 {
+        self.0 += operation;
+        self.0
+    }
+
+    fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
+        into.extend_from_slice(&self.0.to_be_bytes());
+        match self.0 {
+            30.. => Ok(()),
+            _ => Err(Garbled::new("too shy")),
+        }
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
+        let number = bytes.try_into().map_err(|_| CannotRestore {
+            reason: "it is no number".to_owned(),
+        })?;
+        self.0 = u64::from_be_bytes(number);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_written_stays_in_the_log_and_a_later_snapshot_holds_it() {
+    rehearse_network(|network| async move {
+        let disk = ForgetfulLogDisk::new();
+        let begin = || {
+            let node = network.node("a", Role::Master, &[Role::Master]);
+            let mut settings = Settings::new("a", &["a"]);
+            settings.policy.snapshot_entries = 8;
+            let log = Box::new(disk.open().unwrap());
+            let member = start(&node, settings, log, Shy(0)).unwrap();
+            (node, member)
+        };
+        let (node, member) = begin();
+        node.clock().advance(Duration::from_secs(1)).await;
+        for value in 1..=29 {
+            assert_eq!(member.propose(1).await, Ok(value));
+        }
+        assert_eq!(member.status().await.unwrap().counts.snapshots, 0);
+        for value in 30..=60 {
+            assert_eq!(member.propose(1).await, Ok(value));
+        }
+        node.clock().advance(Duration::from_secs(1)).await;
+        let snapshots = member.status().await.unwrap().counts.snapshots;
+        assert!((2..=5).contains(&snapshots), "{snapshots}");
+
+        network.leave("a");
+        node.stop_now(&member.pid());
+        disk.crash();
+        node.clock().settle().await;
+        let (node, member) = begin();
+        node.clock().advance(Duration::from_secs(1)).await;
+        assert_eq!(member.propose(1).await, Ok(61));
+    });
 }
 
 #[test]
