@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod etcd;
+pub mod full;
 pub mod grpc;
 pub mod load;
 pub mod ours;
@@ -18,6 +19,7 @@ use serde_json::json;
 
 use self::disk::Disk;
 use self::etcd::Etcd;
+use self::full::Full;
 use self::load::{Commits, Load};
 use self::ours::Ours;
 use super::{Figure, OutputFlags, report, rounded};
@@ -143,6 +145,8 @@ async fn figures(args: &RegistryArgs) -> Outcome<Vec<Figure>> {
     for (bench, commits) in names.into_iter().zip(&peer.commits) {
         figures.push(etcd_figure(bench, commits, &peer, &disk));
     }
+    say("a compaction of a full registry");
+    figures.extend(compaction(&Full::measure(directory.path())?));
     Ok(figures)
 }
 
@@ -218,6 +222,29 @@ fn fsync(disk: &Disk, in_memory: bool) -> Figure {
             "p50_ms_limit": rounded(overwriting.p50_ms), "p99_ms_limit": rounded(overwriting.p99_ms),
         }),
     }
+}
+
+/// By default an election is called after 300 ms, and a disk that is silent for ten of them is taken for one that hangs.
+fn compaction(full: &Full) -> [Figure; 2] {
+    let parameters = json!({"bytes": full.bytes});
+    [
+        Figure {
+            bench: "full_snapshot",
+            figure: full.stands_still_ms,
+            unit: "ms",
+            limit: 300.0,
+            limit_is: "most: an election, which a leader that stands still for longer may lose",
+            parameters: parameters.clone(),
+        },
+        Figure {
+            bench: "full_compaction",
+            figure: full.disk_ms,
+            unit: "ms",
+            limit: 3_000.0,
+            limit_is: "most: a leader whose disk is silent for so long hands over",
+            parameters,
+        },
+    ]
 }
 
 fn etcd_figure(bench: &'static str, commits: &Commits, peer: &Peer, disk: &Disk) -> Figure {
