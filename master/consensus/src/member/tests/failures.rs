@@ -213,7 +213,7 @@ impl StateMachine for Brittle {
     }
 }
 
-/// A machine that cannot be written before it is at 30.
+/// A machine that cannot be written between its beginning and 30.
 struct Shy(u64);
 
 impl StateMachine for Shy {
@@ -228,8 +228,8 @@ impl StateMachine for Shy {
     fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
         into.extend_from_slice(&self.0.to_be_bytes());
         match self.0 {
-            30.. => Ok(()),
-            _ => Err(Garbled::new("too shy")),
+            1..30 => Err(Garbled::new("too shy")),
+            _ => Ok(()),
         }
     }
 
