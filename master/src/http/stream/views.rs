@@ -118,6 +118,8 @@ pub(super) struct Views {
     /// The changes that they have still to read, and the most bytes of them: each view has its own.
     changes: Changes,
     changes_max: usize,
+    /// The most bytes of first events that are kept for who comes next: each view has its own.
+    kept_max: usize,
     cuts: Cuts,
 }
 
@@ -131,6 +133,7 @@ impl Views {
             unread: Unread::default(),
             changes: Changes::default(),
             changes_max: UNREAD_MAX,
+            kept_max: UNREAD_MAX,
             cuts,
         }
     }
@@ -193,6 +196,7 @@ impl Views {
 
     /// The look that began last is over. Those who know the rest are told what has changed, and those who are new all of it.
     pub fn end(&mut self, got: Vec<Got>) {
+        let mut room = self.kept_max;
         for (view, got) in self.all.iter_mut().zip(got) {
             match &got.changed {
                 Some(changed) => {
@@ -220,7 +224,7 @@ impl Views {
                     promise.answer(Ok(()));
                 }
             }
-            (view.books, view.whole) = (Some(got.books), got.whole);
+            (view.books, view.whole) = (Some(got.books), within(&mut room, &got.whole));
         }
         while self.len() > self.max {
             self.cut_oldest();
@@ -302,6 +306,15 @@ impl Views {
     }
 }
 
+/// Of these first events what there is room for, less than before by that much. What is not kept is made anew for who comes next.
+fn within(room: &mut usize, whole: &ByForm<Option<Bytes>>) -> ByForm<Option<Bytes>> {
+    ByForm::make(|form| {
+        let whole = whole.of(form).as_ref()?;
+        *room = room.checked_sub(whole.len())?;
+        Some(whole.clone())
+    })
+}
+
 impl View {
     /// Whether somebody has subscribed, or waits to.
     fn is_wanted(&self) -> bool {
@@ -368,6 +381,17 @@ mod tests {
         response
     }
 
+    /// Somebody joins who sees the tasks of one user, whom nobody else sees.
+    fn join_apart(views: &mut Views, node: &Node, number: u32) -> Response {
+        let (events, response) = Streams::new(node).open(Content::One(Form::Json), BOUNDS);
+        let rule = format!(
+            r#"{{"view_tasks":[{{"principals":{{"type":"ANY"}},"users":{{"values":["user-{number}"]}}}}]}}"#
+        );
+        let sight = Sight::of(&Acls::parse(&rule).unwrap(), &Subject::default());
+        views.join(sight.into(), events, runtime::promise().0);
+        response
+    }
+
     /// A look at these books.
     fn look(views: &mut Views, books: &Arc<Books>, is_same: bool) {
         let nothing = |_: &Sight, _: &Books, _: &Books, _: &ByForm<bool>| Some(ByForm::default());
@@ -407,16 +431,8 @@ mod tests {
             let (mut views, books) = (Views::new(99, Cuts::default()), Arc::new(books()));
             views.changes_max = 45 * PIECE;
             let mut streams: Vec<_> = (0..20)
-                .map(|number| {
-                    let (events, response) =
-                        Streams::new(&node).open(Content::One(Form::Json), BOUNDS);
-                    let rule = format!(
-                        r#"{{"view_tasks":[{{"principals":{{"type":"ANY"}},"users":{{"values":["user-{number}"]}}}}]}}"#
-                    );
-                    let sight = Sight::of(&Acls::parse(&rule).unwrap(), &Subject::default());
-                    views.join(sight.into(), events, runtime::promise().0);
-                    response.into_body().into_data_stream()
-                })
+                .map(|number| join_apart(&mut views, &node, number))
+                .map(|response| response.into_body().into_data_stream())
                 .collect();
             look(&mut views, &books, false);
             assert_eq!(views.all.len(), 20, "each sees something else");
@@ -455,6 +471,28 @@ mod tests {
             streams.clear();
             views.forget_gone();
             assert_eq!(views.changes.bytes(), 0);
+        });
+    }
+
+    /// W4: however many see each something else, what is kept for who comes next is bounded, and they are told all the same.
+    #[test]
+    fn first_events_are_kept_as_far_as_there_is_room() {
+        rehearse(|node| async move {
+            let (mut views, books) = (Views::new(99, Cuts::default()), Arc::new(books()));
+            let first = join_apart(&mut views, &node, 0);
+            look(&mut views, &books, false);
+            let length = views.unread();
+            views.kept_max = 3 * length + length / 2;
+            let others: Vec<_> = (1..9)
+                .map(|number| join_apart(&mut views, &node, number))
+                .collect();
+            look(&mut views, &books, true);
+            let kept = |view: &View| view.whole.of(Form::Json).is_some();
+            assert_eq!(views.all.iter().filter(|view| kept(view)).count(), 3);
+            for response in others.into_iter().chain([first]) {
+                let mut stream = response.into_body().into_data_stream();
+                assert!(!stream.next().await.unwrap().unwrap().is_empty());
+            }
         });
     }
 
