@@ -140,8 +140,9 @@ impl Node {
         infos
     }
 
-    /// The same and the links' counts, flat: `process/<name>/depth`, `link/<node>/queued_bytes` and so on. Times are in seconds; by type
-    /// there is `process/<name>/message/<type>/handled`, whose rate is for the reader to take.
+    /// The same and the links' counts, flat: `process/<name>/depth` and so on. Times are in seconds; by type there is
+    /// `process/<name>/message/<type>/handled`, whose rate is for the reader to take. Of links there are sums by the role of the nodes at their
+    /// other ends, `link/<role>/queued_bytes` and so on: what each link does is asked of [`links`](Self::links).
     pub fn counters(&self) -> BTreeMap<String, f64> {
         let mut flat = BTreeMap::new();
         for info in self.processes() {
@@ -167,17 +168,7 @@ impl Node {
                 put(&format!("message/{name}/handled"), message.handled as f64);
             }
         }
-        for link in self.links() {
-            let mut put = |what: &str, value: f64| {
-                flat.insert(format!("link/{}/{what}", link.peer), value);
-            };
-            put("queued_bytes", link.queued_bytes as f64);
-            put("frames_sent", link.frames_sent as f64);
-            put("frames_delivered", link.frames_delivered as f64);
-            put("said_older", link.said_older as f64);
-            put("questions", link.questions as f64);
-            put("age_secs", link.age.as_secs_f64());
-        }
+        self.put_link_sums(&mut flat);
         let counts = self.counts();
         for (name, count) in [
             ("refused/unknown_process", &counts.unknown_process),
