@@ -217,6 +217,49 @@ fn metrics_know_links_by_role_and_what_was_carried_stays_when_a_link_has_ended()
     });
 }
 
+#[test]
+fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
+    rehearse(|node| async move {
+        let policy = Supervision::Restart {
+            backoff: 4 * SECOND,
+            backoff_max: 4 * SECOND,
+            limit: 9,
+        };
+        let handle = node.supervise("phoenix", policy, Diarist::default).unwrap();
+        let counts = || {
+            let seen = info(&node, "phoenix");
+            let message = |name: &str| {
+                let mut found = seen.messages.iter();
+                let found = found.find(|message| message.message.ends_with(name));
+                found.map_or(0, |message| message.handled)
+            };
+            (message("::Note"), message("::Fall"), seen.restarts)
+        };
+        (0..5).for_each(|number| handle.tell(Note(number)).unwrap());
+        handle.tell(Fall).unwrap();
+        handle.tell(Note(5)).unwrap(); // lost with that life
+        node.clock().advance(SECOND).await;
+        let seen = info(&node, "phoenix");
+        assert_eq!(seen.returns_in, Some(3 * SECOND));
+        assert_eq!((seen.depth, seen.age), (0, Duration::ZERO));
+        assert_eq!(counts(), (5, 1, 0));
+        assert_eq!(node.counters()["process/phoenix/handled"], 6.0);
+        node.clock().advance(3 * SECOND).await;
+        let seen = info(&node, "phoenix");
+        assert_eq!((seen.returns_in, seen.pid), (None, handle.pid()));
+        assert_eq!(counts(), (5, 1, 1));
+        // The types come in another order now.
+        handle.tell(Fall).unwrap();
+        node.clock().advance(4 * SECOND).await;
+        handle.tell(Note(6)).unwrap();
+        node.clock().advance(2 * SECOND).await;
+        assert_eq!(counts(), (6, 2, 2));
+        assert_eq!(info(&node, "phoenix").messages.len(), 2);
+        let rate = info(&node, "phoenix").per_second;
+        assert!((rate - 0.8).abs() < 1e-9, "{rate}: eight in ten seconds");
+    });
+}
+
 /// Do not come back before somebody says so, and block the thread meanwhile.
 #[derive(Message)]
 #[rtype(result = "()")]
