@@ -93,7 +93,8 @@ pub const AGE_MAX: Duration = Duration::from_secs(3600);
 pub struct Bounds {
     /// Messages that may wait for their acknowledgement. Default 65,536; at least one.
     pub messages: usize,
-    /// Bytes of their bodies. Default 16 MiB. A body that is larger by itself is never taken.
+    /// Bytes of their bodies, in each shape that is kept until it is known who receives it. Default 16 MiB. A message that is larger by
+    /// itself is never taken.
     pub bytes: usize,
     /// How long a message may wait before it is given up. Default 15 minutes, at most [`AGE_MAX`].
     pub age: Duration,
@@ -192,6 +193,18 @@ impl Packed {
             older: older.collect::<Result<_, Garbled>>()?,
             ..pack(M::VERSION)?
         })
+    }
+
+    /// The bytes of its bodies, in all shapes: what it costs while it waits.
+    fn weight(&self) -> usize {
+        let older = self.older.iter().map(Packed::weight);
+        self.body.0.len() + older.sum::<usize>()
+    }
+
+    /// The bytes of its largest shape: what it may cost when it travels.
+    fn length_max(&self) -> usize {
+        let older = self.older.iter().map(Packed::length_max);
+        older.fold(self.body.0.len(), usize::max)
     }
 
     /// In the shape that this node understands.

@@ -373,7 +373,7 @@ impl Delivery<'_> {
             }
             Frame::Exited { of, reason } => {
                 if let Some(&newest) = self.inbox.unheard.last() {
-                    self.inbox.grow(bytes.len())?;
+                    self.inbox.grow(bulk::kept(bytes.len()))?;
                     self.inbox.exits.push_back((newest, bytes.to_vec()));
                     return Ok(());
                 }

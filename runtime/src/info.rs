@@ -9,27 +9,30 @@ use serde::Serialize;
 use crate::delivery;
 use crate::identity::{Pid, Role};
 use crate::link::Dialled;
+use crate::mailbox::Meter;
 use crate::node::Node;
-use crate::registry::Entry;
+use crate::registry::Holder;
 use crate::tally::MessageInfo;
 
-/// One living actor.
+/// One actor, which lives or is about to be made anew. What is counted goes on over its lives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessInfo {
     /// Its name.
     pub name: String,
-    /// Its present pid.
+    /// Its present pid, or the last one.
     pub pid: Pid,
+    /// In how long it is made anew, if it waits for that; nothing lives then, and nothing waits for it.
+    pub returns_in: Option<Duration>,
     /// The thread it runs on, as the placement table calls it; `home` is the node's own.
     pub thread: String,
-    /// How long this incarnation has lived.
+    /// How long this incarnation has lived; zero between two.
     pub age: Duration,
     /// Messages waiting, pings included.
     pub depth: u64,
     /// How long the oldest of them has waited. Exact to 25 ms if it found the mailbox empty, as it does when an actor stalls; in a
     /// mailbox that is never empty it is the age of one further behind, at least an eighth of the true age. Zero if none waits.
     pub oldest: Duration,
-    /// Messages this incarnation has handled, by type.
+    /// Messages it has handled, by type.
     pub handled: BTreeMap<String, u64>,
     /// The same types in the order in which they first came, with their rates and times.
     pub messages: Vec<MessageInfo>,
@@ -47,7 +50,7 @@ pub struct ProcessInfo {
     pub handling_p50: Duration,
     /// 99th percentile of the same.
     pub handling_p99: Duration,
-    /// How often a handler of this incarnation blocked its thread for more than 100 ms.
+    /// How often a handler of its blocked its thread for more than 100 ms.
     pub blocked: u32,
     /// The longest such time, to 25 ms.
     pub blocked_longest: Duration,
@@ -114,10 +117,24 @@ impl Counts {
 }
 
 impl Node {
-    /// Every living actor, by name. Looking costs the actors nothing.
+    /// Every actor, by name, those that wait to be made anew included. Looking costs the actors nothing.
     pub fn processes(&self) -> Vec<ProcessInfo> {
-        let infos = self.registry().living().into_iter();
-        infos.map(|entry| process_info(&entry)).collect()
+        let now = self.clock().now();
+        let all = self.registry().all().into_iter();
+        all.map(|holder| match holder {
+            Holder::Living(entry) => ProcessInfo {
+                age: entry.meter.age(),
+                depth: entry.meter.depth(),
+                oldest: entry.meter.oldest(),
+                errands: entry.meter.errands(),
+                ..counted(&entry.pid, &entry.meter, &entry.thread, entry.restarts)
+            },
+            Holder::Restarting(last) => ProcessInfo {
+                returns_in: Some(last.until - now),
+                ..counted(&last.pid, &last.meter, &last.thread, last.restarts)
+            },
+        })
+        .collect()
     }
 
     /// Every link, by peer.
@@ -140,8 +157,9 @@ impl Node {
         infos
     }
 
-    /// The same and the links' counts, flat: `process/<name>/depth`, `link/<node>/queued_bytes` and so on. Times are in seconds; by type
-    /// there is `process/<name>/message/<type>/handled`, whose rate is for the reader to take.
+    /// The same and the links' counts, flat: `process/<name>/depth` and so on. Times are in seconds; by type there is
+    /// `process/<name>/message/<type>/handled`, whose rate is for the reader to take. Of links there are sums by the role of the nodes at their
+    /// other ends, `link/<role>/queued_bytes` and so on: what each link does is asked of [`links`](Self::links).
     pub fn counters(&self) -> BTreeMap<String, f64> {
         let mut flat = BTreeMap::new();
         for info in self.processes() {
@@ -167,17 +185,7 @@ impl Node {
                 put(&format!("message/{name}/handled"), message.handled as f64);
             }
         }
-        for link in self.links() {
-            let mut put = |what: &str, value: f64| {
-                flat.insert(format!("link/{}/{what}", link.peer), value);
-            };
-            put("queued_bytes", link.queued_bytes as f64);
-            put("frames_sent", link.frames_sent as f64);
-            put("frames_delivered", link.frames_delivered as f64);
-            put("said_older", link.said_older as f64);
-            put("questions", link.questions as f64);
-            put("age_secs", link.age.as_secs_f64());
-        }
+        self.put_link_sums(&mut flat);
         let counts = self.counts();
         for (name, count) in [
             ("refused/unknown_process", &counts.unknown_process),
@@ -193,8 +201,8 @@ impl Node {
     }
 }
 
-fn process_info(entry: &Entry) -> ProcessInfo {
-    let meter = &entry.meter;
+/// What is counted of an actor over all its lives, and nothing of its present one.
+fn counted(pid: &Pid, meter: &Meter, thread: &str, restarts: u32) -> ProcessInfo {
     let messages = meter.messages();
     let mut handled = BTreeMap::new();
     for message in &messages {
@@ -204,12 +212,13 @@ fn process_info(entry: &Entry) -> ProcessInfo {
     let (refused, dropped) = meter.refused_and_dropped();
     let (blocked, blocked_longest, blocked_at) = meter.blocked();
     ProcessInfo {
-        name: entry.pid.name().to_owned(),
-        pid: entry.pid.clone(),
-        thread: entry.thread.to_string(),
-        age: meter.age(),
-        depth: meter.depth(),
-        oldest: meter.oldest(),
+        name: pid.name().to_owned(),
+        pid: pid.clone(),
+        returns_in: None,
+        thread: thread.to_owned(),
+        age: Duration::ZERO,
+        depth: 0,
+        oldest: Duration::ZERO,
         handled,
         per_second: messages
             .iter()
@@ -217,8 +226,8 @@ fn process_info(entry: &Entry) -> ProcessInfo {
         messages,
         refused,
         dropped,
-        errands: meter.errands(),
-        restarts: entry.restarts,
+        errands: 0,
+        restarts,
         handling_p50,
         handling_p99,
         blocked,

@@ -32,11 +32,13 @@ use crate::{lock, supervise};
 mod answer;
 mod ending;
 mod question;
+mod sums;
 
 pub(crate) use answer::Answer;
 use answer::Answerer;
 use question::Question;
 pub(crate) use question::{Answered, Asked, Decode, OnReply};
+pub(crate) use sums::{Ended, put as put_sums};
 
 /// Questions that may be open in each direction of a link.
 const QUESTIONS_MAX: usize = 65_536;

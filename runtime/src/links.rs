@@ -18,7 +18,9 @@ use crate::desk::{self, Told};
 use crate::exit::{Exit, Exited};
 use crate::frame::{Frame, Target};
 use crate::identity::{NodeId, Peer, Pid};
-use crate::link::{AttachError, ConnectError, Connection, Dialer, Dialled, Hello, Link};
+use crate::link::{
+    self, AttachError, ConnectError, Connection, Dialer, Dialled, Ended, Hello, Link,
+};
 use crate::message::{Remote, WhenFull};
 use crate::node::Node;
 use crate::watch::{Change, Notify, Watcher};
@@ -34,6 +36,8 @@ pub(crate) struct Links {
     dialer: Option<Arc<dyn Dialer>>,
     /// Dials under way, so that two who want the same peer make one connection.
     dialling: BTreeMap<String, Dialling>,
+    /// What those that are over have carried.
+    ended: Ended,
 }
 
 impl Node {
@@ -252,6 +256,9 @@ impl Node {
                 old.seal();
                 (old, handed_over)
             });
+            if let Some((old, _)) = &replaced {
+                links.ended.add(old);
+            }
             if !peer.address.is_empty() {
                 links
                     .by_address
@@ -312,6 +319,13 @@ impl Node {
         read(&self.0.links).by_node.values().cloned().collect()
     }
 
+    /// Puts in what metrics say of links.
+    pub(crate) fn put_link_sums(&self, flat: &mut BTreeMap<String, f64>) {
+        let links = read(&self.0.links);
+        let living = links.by_node.values().map(Arc::as_ref);
+        link::put_sums(flat, &links.ended, living);
+    }
+
     pub(crate) fn close_links(&self, reason: &str) {
         self.connections()
             .iter()
@@ -330,6 +344,7 @@ impl Node {
             if current {
                 self.0.links_version.change();
                 links.by_node.remove(&peer.node);
+                links.ended.add(connection);
                 if links.by_address.get(&peer.address) == Some(&peer.node) {
                     links.by_address.remove(&peer.address);
                 }

@@ -67,6 +67,8 @@ pub(crate) struct Meter {
     pub(crate) task: AtomicWaker,
     clock: Clock,
     born: Instant,
+    /// When the actor's first life began.
+    first_born: Instant,
     pub(crate) tallies: Tallies,
     /// The type being handled, as one more than its number in the tallies; [`ERRAND`]; or nothing yet.
     doing: AtomicU32,
@@ -83,6 +85,18 @@ struct Blocked {
     longest_millis: AtomicU32,
     /// As in [`Meter::doing`], of the last time.
     doing: AtomicU32,
+}
+
+impl Blocked {
+    /// The same, for the actor's next life.
+    fn go_on(&self) -> Self {
+        let copy = |from: &AtomicU32| AtomicU32::new(from.load(Ordering::Relaxed));
+        Self {
+            count: copy(&self.count),
+            longest_millis: copy(&self.longest_millis),
+            doing: copy(&self.doing),
+        }
+    }
 }
 
 /// What a message must have come over a link with, encoded, to be weighed; those below are bounded by their number.
@@ -124,12 +138,25 @@ impl Meter {
             task: AtomicWaker::new(),
             clock: clock.clone(),
             born: clock.now(),
+            first_born: clock.now(),
             tallies: Tallies::default(),
             doing: AtomicU32::new(0),
             errands: AtomicU32::new(0),
             returned: AtomicU64::new(0),
             blocked: Blocked::default(),
         }
+    }
+
+    /// Counts on where the meter of the actor's last life has ended. Nobody writes to that one any more.
+    pub(crate) fn go_on_from(&mut self, last: &Self) {
+        let copy = |to: &AtomicU64, from: &AtomicU64| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&self.refused, &last.refused);
+        copy(&self.dropped, &last.dropped);
+        self.tallies = last.tallies.go_on();
+        self.first_born = last.first_born;
+        self.blocked = last.blocked.go_on();
     }
 
     #[cfg(test)]
@@ -446,10 +473,10 @@ impl Meter {
 
     /// The types it has handled, looked at now.
     pub(crate) fn messages(&self) -> Vec<MessageInfo> {
-        self.tallies.look(self.born, self.clock.now())
+        self.tallies.look(self.first_born, self.clock.now())
     }
 
-    /// How long it has lived.
+    /// How long this life has lasted.
     pub(crate) fn age(&self) -> Duration {
         self.clock.now() - self.born
     }

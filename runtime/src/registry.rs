@@ -1,6 +1,6 @@
 //! The registry: which actors live on this node, by incarnation and by name.
 //!
-//! Remembers an entry per living incarnation, and a name also while its actor waits to be restarted.
+//! Remembers an entry per living incarnation, and while an actor waits to be restarted its name and what was counted of it.
 //! It decides nothing; a name is given to one actor at a time, and that is its whole rule.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use crate::again::{READS_SHORT, READS_SHORT_ID};
+use crate::clock::Instant;
 use crate::handle::Halt;
 use crate::identity::Pid;
 use crate::mailbox::Meter;
@@ -28,10 +29,23 @@ pub(crate) struct Entry {
     pub(crate) thread: Arc<str>,
 }
 
-enum Holder {
+/// An actor between two incarnations.
+pub(crate) struct Resting {
+    /// The last incarnation's.
+    pub(crate) pid: Pid,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) thread: Arc<str>,
+    pub(crate) halt: Arc<Halt>,
+    /// How often it was restarted before.
+    pub(crate) restarts: u32,
+    /// When it is made anew.
+    pub(crate) until: Instant,
+}
+
+#[derive(Clone)]
+pub(crate) enum Holder {
     Living(Arc<Entry>),
-    /// Between two incarnations.
-    Restarting(Arc<Halt>),
+    Restarting(Arc<Resting>),
 }
 
 #[derive(Default)]
@@ -121,18 +135,18 @@ impl Registry {
     }
 
     /// The incarnation has ended; its name is free, or kept for the next one.
-    pub(crate) fn leave(&self, pid: &Pid, kept: Option<Arc<Halt>>) {
+    pub(crate) fn leave(&self, pid: &Pid, kept: Option<Arc<Resting>>) {
         let mut tables = write(&self.tables);
         tables.by_incarnation.remove(&pid.incarnation());
         tables.fallen.remove(&pid.incarnation());
-        match kept {
-            Some(halt) => drop(
-                tables
-                    .by_name
-                    .insert(pid.name().into(), Holder::Restarting(halt)),
-            ),
-            None => drop(tables.by_name.remove(pid.name())),
-        }
+        let before = match kept {
+            Some(resting) => {
+                let resting = Holder::Restarting(resting);
+                tables.by_name.insert(pid.name().into(), resting)
+            }
+            None => tables.by_name.remove(pid.name()),
+        };
+        drop(before);
         let empty = tables.by_name.is_empty();
         drop(tables);
         if empty {
@@ -177,6 +191,11 @@ impl Registry {
         living.collect()
     }
 
+    /// Every actor, by name, those that wait to be restarted included.
+    pub(crate) fn all(&self) -> Vec<Holder> {
+        read(&self.tables).by_name.values().cloned().collect()
+    }
+
     /// Notes the words of a panic; false if that incarnation has ended.
     pub(crate) fn note_fall(&self, incarnation: u64, words: String) -> bool {
         let mut tables = write(&self.tables);
@@ -194,8 +213,8 @@ impl Registry {
     /// Wishes an end to every actor that waits to be restarted.
     pub(crate) fn halt_restarts(&self) {
         for holder in read(&self.tables).by_name.values() {
-            if let Holder::Restarting(halt) = holder {
-                halt.wish();
+            if let Holder::Restarting(resting) = holder {
+                resting.halt.wish();
             }
         }
     }

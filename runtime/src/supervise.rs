@@ -29,7 +29,7 @@ use crate::identity::Pid;
 use crate::mailbox::Meter;
 use crate::node::{Node, SpawnError};
 use crate::process::{EarTable, Ears, Process};
-use crate::registry::{Collision, Entry};
+use crate::registry::{Collision, Entry, Resting};
 use crate::watchdog::Post;
 
 /// What happens when an actor panics.
@@ -91,10 +91,15 @@ struct Birth<A: Actor> {
 }
 
 impl<A: Process> Birth<A> {
-    fn prepare(node: &Node, name: &str, ears: &EarTable) -> Self {
+    /// The first life, or the next one, whose counts go on where those of the last one ended.
+    fn prepare(node: &Node, name: &str, ears: &EarTable, last: Option<&Meter>) -> Self {
         let (address, receiver) = channel(0);
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
-        let meter = Arc::new(Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock()));
+        let mut meter = Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock());
+        if let Some(last) = last {
+            meter.go_on_from(last);
+        }
+        let meter = Arc::new(meter);
         let beside = Beside::of(ears);
         Self {
             incarnation: Arc::new(Incarnation::new(
@@ -146,7 +151,7 @@ pub(crate) fn begin<A: Process>(
     node.registry()
         .learn(&ears)
         .map_err(|Collision { id, one, other }| SpawnError::MessageIdTaken { id, one, other })?;
-    let birth = Birth::prepare(node, name, &ears);
+    let birth = Birth::prepare(node, name, &ears, None);
     let seat = Arc::new(Seat::new(node, birth.incarnation.clone()));
     let thread = arbiter.name().clone();
     let entry = birth.entry(&ears, &seat.halt, &thread, 0);
@@ -209,15 +214,20 @@ impl<A: Process> Lives<A> {
             if verdict == Verdict::EndProcess {
                 self.node.end_process(&format!("{} {reason}", life.pid));
             }
-            life.kept = restarting.then(|| self.seat.halt.clone());
             life.reason = Some(reason);
-            drop(life);
-            let Verdict::RestartAfter(pause) = verdict else {
+            let (Verdict::RestartAfter(pause), true) = (verdict, restarting) else {
                 return;
             };
-            if !restarting {
-                return;
-            }
+            let last = life.incarnation.meter.clone();
+            life.kept = Some(Arc::new(Resting {
+                pid: life.pid.clone(),
+                meter: last.clone(),
+                thread: self.thread.clone(),
+                halt: self.seat.halt.clone(),
+                restarts,
+                until: self.node.clock().now() + pause,
+            }));
+            drop(life);
             let halted = std::pin::pin!(self.seat.halt.wished());
             if let Either::Right(_) = select(self.node.clock().sleep(pause), halted).await {
                 self.node.registry().forget(&name);
@@ -225,7 +235,7 @@ impl<A: Process> Lives<A> {
             }
             restarts += 1;
             in_a_row += 1;
-            birth = Birth::prepare(&self.node, &name, &self.ears);
+            birth = Birth::prepare(&self.node, &name, &self.ears, Some(&last));
             self.seat.take(birth.incarnation.clone());
             let entry = birth.entry(&self.ears, &self.seat.halt, &self.thread, restarts);
             self.node.registry().reenter(entry);
@@ -286,7 +296,7 @@ struct Life<A: Process> {
     incarnation: Arc<Incarnation<A>>,
     reason: Option<Exit>,
     /// The name is kept for the next incarnation.
-    kept: Option<Arc<Halt>>,
+    kept: Option<Arc<Resting>>,
 }
 
 impl<A: Process> Life<A> {

@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 pub struct MessageInfo {
     /// The type, with its path.
     pub message: String,
-    /// How many this incarnation has handled or is handling.
+    /// How many the actor has handled or is handling, in all its lives.
     pub handled: u64,
     /// How many a second: since the last time somebody looked, or the last five to ten seconds if that is longer.
     pub per_second: f64,
@@ -38,6 +38,7 @@ pub struct MessageInfo {
 
 /// One type's numbers.
 pub(crate) struct Tally {
+    id: TypeId,
     name: &'static str,
     count: AtomicU64,
     timings: [AtomicU32; KEPT],
@@ -76,6 +77,7 @@ struct Look {
     counts: Vec<u64>,
 }
 
+#[derive(Clone)]
 struct Looks {
     older: Look,
     newer: Look,
@@ -93,15 +95,26 @@ impl Looks {
 }
 
 impl Tallies {
-    /// Adds a type; gives its tally.
-    fn add(&self, name: &'static str) -> Arc<Tally> {
-        let tally = Arc::new(Tally {
-            name,
-            count: AtomicU64::new(0),
-            timings: [const { AtomicU32::new(0) }; KEPT],
-        });
-        lock(&self.by_type).push(tally.clone());
-        tally
+    /// All types, this one among them, which is added if it is new.
+    fn with(&self, id: TypeId, name: &'static str) -> Vec<Arc<Tally>> {
+        let mut by_type = lock(&self.by_type);
+        if by_type.iter().all(|tally| tally.id != id) {
+            by_type.push(Arc::new(Tally {
+                id,
+                name,
+                count: AtomicU64::new(0),
+                timings: [const { AtomicU32::new(0) }; KEPT],
+            }));
+        }
+        by_type.clone()
+    }
+
+    /// The same tallies, for the actor's next life.
+    pub(crate) fn go_on(&self) -> Self {
+        Self {
+            by_type: Mutex::new(lock(&self.by_type).clone()),
+            looks: Mutex::new(lock(&self.looks).clone()),
+        }
     }
 
     /// The name and count of the type that was added as number `at`.
@@ -175,7 +188,8 @@ fn percentile(sorted: &[(u32, f64)], part: f64) -> Duration {
 /// The actor's own side of its tallies: found by type without a lock.
 #[derive(Default)]
 pub(crate) struct Counts {
-    by_type: Vec<(TypeId, Arc<Tally>)>,
+    /// Those of the tallies when a type came for the first time, with the same numbers.
+    by_type: Vec<Arc<Tally>>,
     last: usize,
 }
 
@@ -187,15 +201,11 @@ impl Counts {
     #[inline]
     pub(crate) fn count<M: 'static>(&mut self, meter: &Meter) -> Option<Sample> {
         let id = TypeId::of::<M>();
-        if self
-            .by_type
-            .get(self.last)
-            .is_none_or(|(last, _)| *last != id)
-        {
+        if self.by_type.get(self.last).is_none_or(|last| last.id != id) {
             self.last = self.find::<M>(id, &meter.tallies);
             meter.is_handling(self.last);
         }
-        let count = &self.by_type[self.last].1.count;
+        let count = &self.by_type[self.last].count;
         let before = count.load(Ordering::Relaxed);
         count.store(before + 1, Ordering::Relaxed);
         before.is_multiple_of(SAMPLED).then_some(Sample(before))
@@ -203,7 +213,7 @@ impl Counts {
 
     /// Notes how long the message counted last took.
     pub(crate) fn record(&self, Sample(before): Sample, took: Duration) {
-        if let Some((_, tally)) = self.by_type.get(self.last) {
+        if let Some(tally) = self.by_type.get(self.last) {
             let nanos = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
             let at = (before / SAMPLED) as usize % KEPT;
             tally.timings[at].store(nanos, Ordering::Relaxed);
@@ -216,11 +226,10 @@ impl Counts {
     }
 
     fn find<M>(&mut self, id: TypeId, tallies: &Tallies) -> usize {
-        let known = self.by_type.iter().position(|(known, _)| *known == id);
-        known.unwrap_or_else(|| {
-            let tally = tallies.add(std::any::type_name::<M>());
-            self.by_type.push((id, tally));
-            self.by_type.len() - 1
+        let at = |known: &[Arc<Tally>]| known.iter().position(|tally| tally.id == id);
+        at(&self.by_type).unwrap_or_else(|| {
+            self.by_type = tallies.with(id, std::any::type_name::<M>());
+            at(&self.by_type).unwrap_or_default() // It is there now.
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Every type that is read from a wire or a store by the codec: each message, each answer, and the registry's records.
 //!
-//! A message that is missing here fails `every_message_of_the_tree_is_fuzzed`, which reads the sources.
+//! A message that is missing here, in any of its shapes, fails `every_message_of_the_tree_is_fuzzed`, which reads the sources.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use std::path::Path;
 use consensus::member::dumping::{ReadDump, TakeDump};
 use consensus::member::founding::Acquaint;
 use consensus::member::operator::{ChangeMasters, ViewMaster};
-use consensus::member::{Arrived, Dismissed, PacketSent};
+use consensus::member::{Arrived, Dismissed, PacketSent, PacketSentV1};
 use master::mirror::BooksChanged;
 use module_api::allocator::*;
 use module_api::qos_controller::*;
@@ -53,13 +53,26 @@ where
     }
 }
 
-macro_rules! messages {
-    ($($message:ty)*) => { [$(message::<$message>()),*].into_iter().flatten().collect() };
+/// The targets of one message in one shape.
+struct Fuzzed {
+    name: &'static str,
+    version: u16,
+    targets: Vec<Target>,
 }
 
-/// All of them.
-pub fn targets() -> Vec<Target> {
-    let mut all: Vec<Target> = messages! {
+macro_rules! messages {
+    ($($message:ty)*) => {
+        vec![$(Fuzzed {
+            name: <$message>::NAME,
+            version: <$message>::VERSION,
+            targets: message::<$message>(),
+        }),*]
+    };
+}
+
+/// Every message in every shape that is read.
+fn messages() -> Vec<Fuzzed> {
+    messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperationV1 ApplyOperation OperationUpdated OperationsSettled
@@ -75,9 +88,15 @@ pub fn targets() -> Vec<Target> {
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
-        PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
+        PacketSentV1 PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
         Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
-    };
+    }
+}
+
+/// All of them.
+pub fn targets() -> Vec<Target> {
+    let messages = messages().into_iter();
+    let mut all: Vec<Target> = messages.flat_map(|fuzzed| fuzzed.targets).collect();
     all.extend([
         body::<Pid>("pid"),
         body::<resources::Resources>("resources wire"),
@@ -103,8 +122,8 @@ pub fn targets() -> Vec<Target> {
     all
 }
 
-/// The names in the `remote!` entries of a source, tests and benches aside.
-fn names(source: &str) -> Vec<String> {
+/// The names and versions in the `remote!` entries of a source, tests and benches aside.
+fn shapes(source: &str) -> Vec<(String, u16)> {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     let code = source.lines().filter(|line| !line.trim().starts_with("//"));
     code.filter_map(|line| {
@@ -112,15 +131,17 @@ fn names(source: &str) -> Vec<String> {
         let entry =
             before.contains("remote! {") || before.trim().chars().all(char::is_alphanumeric);
         let (name, rest) = after.split_once('"')?;
-        let version = rest.trim_start().starts_with('v');
-        (entry && version && name.contains('/')).then(|| name.to_owned())
+        let version = rest.trim_start().strip_prefix('v')?;
+        let version = version.split(|c: char| !c.is_ascii_digit()).next()?;
+        let version = version.parse().ok()?;
+        (entry && name.contains('/')).then(|| (name.to_owned(), version))
     })
     .collect()
 }
 
 #[test]
 fn every_message_of_the_tree_is_fuzzed() {
-    fn walk(dir: &Path, found: &mut BTreeSet<String>) {
+    fn walk(dir: &Path, found: &mut BTreeSet<(String, u16)>) {
         let entries = fs::read_dir(dir).map(|entries| entries.flatten().collect());
         for entry in entries.unwrap_or_else(|_| Vec::new()) {
             let (path, name) = (entry.path(), entry.file_name());
@@ -144,7 +165,7 @@ fn every_message_of_the_tree_is_fuzzed() {
             if path.is_dir() {
                 walk(&path, found);
             } else if name.ends_with(".rs") {
-                found.extend(names(&fs::read_to_string(&path).unwrap_or_default()));
+                found.extend(shapes(&fs::read_to_string(&path).unwrap_or_default()));
             }
         }
     }
@@ -156,10 +177,12 @@ fn every_message_of_the_tree_is_fuzzed() {
         );
     }
     assert!(found.len() > 40, "only {} messages were found", found.len());
-    let fuzzed: BTreeSet<String> = targets().into_iter().map(|target| target.name).collect();
-    let missing: Vec<&String> = found.difference(&fuzzed).collect();
+    let fuzzed = messages().into_iter();
+    let fuzzed = fuzzed.map(|fuzzed| (fuzzed.name.to_owned(), fuzzed.version));
+    let fuzzed: BTreeSet<(String, u16)> = fuzzed.collect();
+    let missing: Vec<&(String, u16)> = found.difference(&fuzzed).collect();
     assert!(
         missing.is_empty(),
-        "messages that nobody fuzzes: add them to tests/fuzz/messages.rs: {missing:?}"
+        "messages that nobody fuzzes in this shape: add them to tests/fuzz/messages.rs: {missing:?}"
     );
 }

@@ -7,7 +7,8 @@
 //! {
 //!   "node": "master.00000000000003fa",
 //!   "processes": [{
-//!     "id": "allocator", "pid": "allocator@master.00000000000003fa#3", "thread": "allocator", "age_secs": 60.5,
+//!     "id": "allocator", "pid": "allocator@master.00000000000003fa#3", "thread": "allocator",
+//!     "state": "running", "returns_in_secs": null, "age_secs": 60.5,
 //!     "depth": 0, "oldest_secs": 0.0, "errands": 1, "restarts": 0, "refused": 0, "dropped": 0,
 //!     "handled": 1200, "per_sec": 20.0, "handling_p50_secs": 0.00001, "handling_p99_secs": 0.002,
 //!     "blocked": 0, "blocked_longest_secs": 0.0, "blocked_at": null,
@@ -21,7 +22,8 @@
 //! }
 //! ```
 //!
-//! `depth` counts the messages that wait, and `oldest_secs` is how long the first of them has; `blocked` counts handlers that kept their
+//! `state` is `running`, or `restarting` between an actor's fall and its next life, which begins in `returns_in_secs`; what is counted goes on
+//! over its lives. `depth` counts the messages that wait, and `oldest_secs` is how long the first of them has; `blocked` counts handlers that kept their
 //! thread for more than 100 ms; `refused` are messages that found the mailbox full, `dropped` those that made room for newer ones. `said_older` counts messages in a
 //! shape before the newest: while a cluster is upgraded it says who still speaks as before.
 
@@ -59,6 +61,8 @@ fn process_json(process: &ProcessInfo) -> Value {
         "id": process.name,
         "pid": process.pid.to_string(),
         "thread": process.thread,
+        "state": state(process),
+        "returns_in_secs": process.returns_in.map(|left| left.as_secs_f64()),
         "age_secs": process.age.as_secs_f64(),
         "depth": process.depth,
         "oldest_secs": process.oldest.as_secs_f64(),
@@ -102,6 +106,13 @@ fn link_json(link: &LinkInfo) -> Value {
     })
 }
 
+fn state(process: &ProcessInfo) -> &'static str {
+    match process.returns_in {
+        None => "running",
+        Some(_) => "restarting",
+    }
+}
+
 fn handled(process: &ProcessInfo) -> u64 {
     process.handled.values().sum()
 }
@@ -125,6 +136,7 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
     let actors = [
         "actor",
         "thread",
+        "state",
         "waiting",
         "oldest",
         "per second",
@@ -166,9 +178,10 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
 }
 
 /// Columns of words, which stand to the left; all others are numbers.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 8] = [
     "actor",
     "thread",
+    "state",
     "message",
     "peer",
     "role",
@@ -214,6 +227,16 @@ impl Row {
         self
     }
 
+    /// Whether the actor runs, and when it will.
+    fn state(mut self, process: &ProcessInfo) -> Self {
+        let Some(left) = process.returns_in else {
+            return self.text(state(process));
+        };
+        let (state, left) = (state(process), span(left));
+        let _ = write!(self.0, "<td class=\"text bad\">{state}, in {left}</td>"); // As above.
+        self
+    }
+
     /// A count that should be nothing.
     fn count(mut self, count: u64) -> Self {
         if count == 0 {
@@ -232,6 +255,7 @@ fn process_row(process: &ProcessInfo) -> String {
     Row::default()
         .cell(&process.name)
         .text(&process.thread)
+        .state(process)
         .cell(process.depth)
         .cell(span(process.oldest))
         .cell(rate(process.per_second))
@@ -465,8 +489,39 @@ mod tests {
             );
             for line in page.lines().filter(|line| line.starts_with("<tr>")) {
                 let cells = line.matches("<td").count();
-                assert!([15, 6, 10].contains(&cells), "{line}");
+                assert!([16, 6, 10].contains(&cells), "{line}");
             }
+        });
+    }
+
+    struct Faller;
+    impl Actor for Faller {
+        type Context = Context<Self>;
+        fn started(&mut self, _: &mut Context<Self>) {
+            panic!("as it does");
+        }
+    }
+    impl Process for Faller {}
+
+    #[test]
+    fn an_actor_between_two_lives_is_shown_with_when_it_comes_back() {
+        stage(async {
+            let node = runtime::rehearsal::node("node").build();
+            let policy = Supervision::Restart {
+                backoff: Duration::from_secs(5),
+                backoff_max: Duration::from_secs(5),
+                limit: 3,
+            };
+            node.supervise("faller", policy, || Faller).unwrap();
+            node.clock().advance(Duration::from_secs(2)).await;
+            let shown = as_json(&node);
+            let faller = &shown["processes"][0];
+            assert_eq!(
+                (&faller["state"], &faller["returns_in_secs"]),
+                (&json!("restarting"), &json!(3.0))
+            );
+            let page = page("x", "y", &node.processes(), &[]);
+            assert!(page.contains(">restarting, in 3.0 s</td>"), "{page}");
         });
     }
 

@@ -116,7 +116,7 @@ impl<T> Outgoing<T> {
         token: T,
         now: Instant,
     ) -> Result<(), DeliveryError> {
-        let bytes = self.bytes.saturating_add(message.body.0.len());
+        let bytes = self.bytes.saturating_add(message.weight());
         if self.waiting.len() >= self.bounds.messages || bytes > self.bounds.bytes {
             return Err(DeliveryError::Full {
                 messages: self.waiting.len(),
@@ -177,7 +177,7 @@ impl<T> Outgoing<T> {
                 messages.push(None);
                 continue;
             }
-            bytes += waiting.message.body.0.len();
+            bytes += waiting.message.length_max();
             if bytes > ENVELOPE_BYTES && !messages.is_empty() {
                 break;
             }
@@ -279,7 +279,7 @@ impl<T> Outgoing<T> {
         let count = below.min(self.end()).saturating_sub(self.floor);
         let mut ends = Vec::with_capacity(count as usize);
         for waiting in self.waiting.drain(..count as usize) {
-            self.bytes -= waiting.message.body.0.len();
+            self.bytes -= waiting.message.weight();
             let end = match (how(self.floor), waiting.repeat) {
                 (Ok(()), Repeat::Lost) => Err(DeliveryError::Lost),
                 (end, _) => end,
@@ -318,7 +318,7 @@ impl<T> Outgoing<T> {
         self.waiting.len()
     }
 
-    /// Bytes of their bodies.
+    /// Bytes of their bodies, in all shapes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -331,4 +331,68 @@ fn pause(failures: u32, chance: f64) -> Duration {
         .saturating_mul(1 << failures.min(16))
         .min(RESEND_MAX);
     step.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::Body;
+    use super::*;
+
+    /// A message that has so many bytes as it is, and so many in its older shape.
+    fn packed(newest: usize, older: usize) -> Packed {
+        let shape = |version, length| Packed {
+            id: 1,
+            version,
+            body: Body(Bytes::from(vec![0; length])),
+            older: Vec::new(),
+        };
+        Packed {
+            older: vec![shape(1, older)],
+            ..shape(2, newest)
+        }
+    }
+
+    fn ledger(bytes: usize) -> Outgoing<()> {
+        Outgoing::new(Bounds {
+            bytes,
+            ..Bounds::default()
+        })
+    }
+
+    #[test]
+    fn the_bound_of_bytes_holds_for_every_shape_that_waits() {
+        let mut ledger = ledger(1000);
+        let mut accept = |newest, older| {
+            ledger.accept(
+                packed(newest, older),
+                Repeat::Always,
+                (),
+                Instant::default(),
+            )
+        };
+        assert_eq!(accept(100, 800), Ok(()));
+        let full = DeliveryError::Full {
+            messages: 1,
+            bytes: 900,
+        };
+        assert_eq!(accept(10, 91), Err(full));
+        assert_eq!(accept(10, 90), Ok(()));
+        assert_eq!(ledger.end_all().len(), 2);
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[test]
+    fn an_envelope_is_closed_by_the_bytes_that_an_older_receiver_gets() {
+        let mut ledger = ledger(usize::MAX);
+        for _ in 0..4 {
+            let message = packed(10, ENVELOPE_BYTES / 2);
+            let accepted = ledger.accept(message, Repeat::Always, (), Instant::default());
+            assert_eq!(accepted, Ok(()));
+        }
+        ledger.retarget(true);
+        let envelope = ledger.envelope(Instant::default()).unwrap();
+        assert_eq!(envelope.messages.len(), 2);
+    }
 }

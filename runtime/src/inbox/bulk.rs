@@ -5,8 +5,11 @@
 
 use super::*;
 
-/// Bytes that may wait for bulks.
+/// Bytes that may wait for bulks, the book-keeping of each message included.
 const HELD_MAX: usize = 2 * BODY_MAX;
+/// What a message that waits takes beside its bytes: its place in a queue that doubles when it is full, and what the heap adds to it. Without
+/// this a million tells of some bytes would cost many times what is counted.
+const HELD_BESIDE: usize = 2 * size_of::<Held>() + 16;
 /// Bulks that may be under way at once, or wait, or be decoded.
 const BULKS_MAX: usize = 2048;
 
@@ -29,11 +32,16 @@ impl Held {
     fn size(&self) -> usize {
         match self {
             Held::Awaited(_) => 0,
-            Held::Arrived { header, body, .. } => header.len() + body.len(),
+            Held::Arrived { header, body, .. } => kept(header.len() + body.len()),
             Held::Decoding(size) => *size,
-            Held::Frame(frame) => frame.len(),
+            Held::Frame(frame) => kept(frame.len()),
         }
     }
+}
+
+/// What so many bytes take that wait.
+pub(super) fn kept(bytes: usize) -> usize {
+    bytes + HELD_BESIDE
 }
 
 impl Inbox {
@@ -210,12 +218,37 @@ impl Delivery<'_> {
             let Some((_, bytes)) = self.inbox.exits.pop_front() else {
                 return Ok(());
             };
-            self.inbox.held_bytes -= bytes.len();
+            self.inbox.held_bytes -= kept(bytes.len());
             if let Frame::Exited { of, reason } = Frame::read(&bytes)? {
                 let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
                 self.node.ended_elsewhere(&pid, &reason);
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{NodeId, Role};
+
+    /// What the queue itself takes for so many messages, and their own bytes with it.
+    #[test]
+    fn what_waits_for_a_bulk_is_counted_with_what_keeping_it_costs() {
+        let mut inbox = Inbox::new(&Peer {
+            node: NodeId::new("peer", 1),
+            role: Role::Agent,
+            address: String::new(),
+        });
+        for count in 1..=1000 {
+            inbox.hold(1, Held::Frame(vec![0; 8])).unwrap();
+            let places = inbox.held[&1].capacity() * size_of::<Held>();
+            assert!(
+                inbox.held_bytes >= places.min(2 * count * size_of::<Held>()) + count * 8,
+                "{count} messages take {places} bytes of places, counted are {}",
+                inbox.held_bytes
+            );
+        }
     }
 }

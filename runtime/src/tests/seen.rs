@@ -1,5 +1,7 @@
 //! Actors and links seen from outside: numbers in virtual time, and a blocked thread in real time.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::rehearsal::{rehearse, rehearse_network};
 use crate::{Clock, LinkInfo, MessageInfo, Place, Placement, ProcessInfo};
@@ -147,8 +149,114 @@ fn links_are_seen_with_what_waits_on_them() {
         let there = &master.links()[0];
         assert_eq!((there.frames_delivered, there.dialled), (2, false));
         let counters = agent.counters();
-        assert_eq!(counters[&format!("link/{}/questions", master.id())], 1.0);
+        assert_eq!(counters["link/master/questions"], 1.0);
         drop(waits);
+    });
+}
+
+/// Ten thousand agents would be sixty thousand series, each new whenever an agent begins anew.
+#[test]
+fn metrics_know_links_by_role_and_what_was_carried_stays_when_a_link_has_ended() {
+    rehearse_network(|network| async move {
+        let master = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
+        master.spawn("diarist", Diarist::default()).unwrap();
+        let mut others = Vec::new();
+        for (name, role, told) in [
+            ("one", Role::Agent, 1),
+            ("two", Role::Agent, 2),
+            ("driver", Role::Framework, 3),
+        ] {
+            let node = network.node(name, role, &[Role::Master]);
+            let pid = node.find("master", "diarist", SECOND).await.unwrap();
+            (0..told).for_each(|number| node.tell(&pid, Note(number)).unwrap());
+            others.push(node);
+        }
+        master.clock().settle().await;
+        let of_links = || {
+            let counters = master.counters().into_iter();
+            let of_links = counters.filter(|(name, _)| name.starts_with("link/"));
+            of_links.collect::<BTreeMap<_, _>>()
+        };
+        let seen = of_links();
+        let names: Vec<_> = seen.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "link/agent/frames_delivered",
+                "link/agent/frames_sent",
+                "link/agent/linked",
+                "link/agent/questions",
+                "link/agent/queued_bytes",
+                "link/agent/queued_bytes_max",
+                "link/agent/said_older",
+                "link/framework/frames_delivered",
+                "link/framework/frames_sent",
+                "link/framework/linked",
+                "link/framework/questions",
+                "link/framework/queued_bytes",
+                "link/framework/queued_bytes_max",
+                "link/framework/said_older",
+            ]
+        );
+        // Each asked for a name first.
+        let carried = |seen: &BTreeMap<String, f64>| {
+            ["frames_delivered", "frames_sent"].map(|what| seen[&format!("link/agent/{what}")])
+        };
+        assert_eq!(
+            (seen["link/agent/linked"], carried(&seen)),
+            (2.0, [5.0, 2.0])
+        );
+        assert_eq!(seen["link/framework/frames_delivered"], 4.0);
+        others[0].shutdown().await;
+        master.clock().settle().await;
+        let seen = of_links();
+        assert_eq!(
+            (seen["link/agent/linked"], carried(&seen)),
+            (1.0, [5.0, 2.0])
+        );
+    });
+}
+
+#[test]
+fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
+    rehearse(|node| async move {
+        let policy = Supervision::Restart {
+            backoff: 4 * SECOND,
+            backoff_max: 4 * SECOND,
+            limit: 9,
+        };
+        let handle = node.supervise("phoenix", policy, Diarist::default).unwrap();
+        let counts = || {
+            let seen = info(&node, "phoenix");
+            let message = |name: &str| {
+                let mut found = seen.messages.iter();
+                let found = found.find(|message| message.message.ends_with(name));
+                found.map_or(0, |message| message.handled)
+            };
+            (message("::Note"), message("::Fall"), seen.restarts)
+        };
+        (0..5).for_each(|number| handle.tell(Note(number)).unwrap());
+        handle.tell(Fall).unwrap();
+        handle.tell(Note(5)).unwrap(); // lost with that life
+        node.clock().advance(SECOND).await;
+        let seen = info(&node, "phoenix");
+        assert_eq!(seen.returns_in, Some(3 * SECOND));
+        assert_eq!((seen.depth, seen.age), (0, Duration::ZERO));
+        assert_eq!(counts(), (5, 1, 0));
+        assert_eq!(node.counters()["process/phoenix/handled"], 6.0);
+        node.clock().advance(3 * SECOND).await;
+        let seen = info(&node, "phoenix");
+        assert_eq!((seen.returns_in, seen.pid), (None, handle.pid()));
+        assert_eq!(counts(), (5, 1, 1));
+        // The types come in another order now.
+        handle.tell(Fall).unwrap();
+        node.clock().advance(4 * SECOND).await;
+        handle.tell(Note(6)).unwrap();
+        node.clock().advance(2 * SECOND).await;
+        assert_eq!(counts(), (6, 2, 2));
+        assert_eq!(info(&node, "phoenix").messages.len(), 2);
+        let rate = info(&node, "phoenix").per_second;
+        assert!((rate - 0.8).abs() < 1e-9, "{rate}: eight in ten seconds");
     });
 }
 

@@ -112,6 +112,7 @@ pub fn fact(what: &What<'_>) -> String {
             crashed: true,
         } => format!("{node} crashes"),
         What::NodeEnded { node, .. } => format!("{node} ends"),
+        What::NodeGaveUp { node, words, .. } => format!("{node} ends by itself: {words}"),
         What::ActorFell { node, actor, words } => format!("{actor} of {node} panics: {words}"),
         What::AgentFell { agent } => format!("{agent} falls, and its machine goes on"),
         What::ProcessStarted { agent, container } => format!("{agent} runs {container}"),

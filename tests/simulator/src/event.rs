@@ -43,6 +43,17 @@ pub enum What<'a> {
         /// Whether it had no time for farewells.
         crashed: bool,
     },
+    /// A node's process ends by itself, though nobody has told it to; its end follows.
+    NodeGaveUp {
+        /// Its name.
+        node: &'a str,
+        /// What it is.
+        role: Role,
+        /// What it said.
+        words: &'a str,
+        /// Whether its disk has failed it in this life.
+        disk_failed: bool,
+    },
     /// An actor has panicked. It may be made anew.
     ActorFell {
         /// Its node.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use runtime::{Clock, Instant, Node, NodeId, Role};
 use transport::Endpoint;
 
+use crate::event::What;
 use crate::hash::derived;
 use crate::network::Air;
 use crate::network::memory::Memory;
@@ -56,14 +57,21 @@ impl Ground {
 
     /// A node in its `life`th life, watched, with chance of its own. To be called in its process.
     pub fn node(&self, name: &str, life: u64, role: Role, accepts: &[Role], clock: &Clock) -> Node {
-        let fallen = name.to_owned();
+        let (fallen, watch) = (name.to_owned(), self.watch.clone());
         let node = Node::builder(name)
             .role(role)
             .accepts(accepts)
             .seed(derived(self.seed, name, life))
             .clock(clock.clone())
             .end_process(move |reason| {
-                tracing::error!(node = fallen, reason, "would end its process")
+                tracing::error!(node = fallen, reason, "would end its process");
+                let gave_up = What::NodeGaveUp {
+                    node: &fallen,
+                    role,
+                    words: reason,
+                    disk_failed: false,
+                };
+                watch.fact_of(&fallen, gave_up);
             })
             .build();
         self.watch.tap(&node);

@@ -104,6 +104,7 @@ impl Tally {
             }
             What::FaultBegan(fault) => *self.faults.entry(fault.kind.name()).or_default() += 1,
             What::NodeStarted { .. }
+            | What::NodeGaveUp { .. }
             | What::ActorFell { .. }
             | What::MasterEnded { .. }
             | What::Elected { .. }

@@ -38,6 +38,7 @@ mod allocations;
 mod census;
 mod corrections;
 mod deposed;
+mod endings;
 mod entitlement;
 mod estates;
 mod executors;
@@ -64,6 +65,7 @@ mod words;
 pub use allocations::Allocations;
 pub use corrections::Corrections;
 pub use deposed::Deposed;
+pub use endings::Endings;
 pub use entitlement::Entitlement;
 pub use estates::Estates;
 pub use executors::Executors;
@@ -114,6 +116,7 @@ pub fn all() -> Vec<Box<dyn Checker>> {
         Box::new(Reigns::<Subscriptions>::default()),
         Box::new(Standbys::default()),
         Box::new(Falls::default()),
+        Box::new(Endings::default()),
     ]
 }
 

@@ -81,6 +81,8 @@ struct Member {
     /// How often it was started.
     lives: u64,
     life: Option<Life>,
+    /// How many writes its disk had lost when this life began.
+    lost_before: u64,
     /// How many faults want it to be down.
     held_down: u32,
     /// How many faults wait for one of its steps.
@@ -146,6 +148,7 @@ impl World {
                 boots: 0,
                 lives: 0,
                 life: None,
+                lost_before: 0,
                 held_down: 0,
                 snares: 0,
                 sprung: false,
@@ -220,6 +223,7 @@ impl World {
         }
         let life = member.lives;
         member.lives += 1;
+        member.lost_before = member.disk.losses();
         let clock = shared.ground.fresh_clock();
         shared.ground.set_wall(&clock, member.wall);
         if member.drift != 0 {
@@ -266,12 +270,26 @@ impl World {
             let mut members = self.0.members.borrow_mut();
             let member = members.get_mut(name);
             let member = member.filter(|member| member.lives == life + 1);
-            member.and_then(|member| Some((member.life.take()?, member.machine.clone())))
+            member.and_then(|member| {
+                let disk_failed = member.disk.losses() > member.lost_before;
+                let life = member.life.take()?;
+                Some((life, member.machine.clone(), disk_failed))
+            })
         };
-        let Some((over, machine)) = over else { return };
+        let Some((over, machine, disk_failed)) = over else {
+            return;
+        };
         let asked = over.stop.is_none();
         let (node, ground) = (over.node.id().clone(), &self.0.ground);
         ground.leave(&node);
+        if !asked {
+            ground.watch.fact(What::NodeGaveUp {
+                node: name,
+                role: over.node.role(),
+                words,
+                disk_failed,
+            });
+        }
         ground.watch.fact(What::NodeEnded {
             node: name,
             crashed: false,

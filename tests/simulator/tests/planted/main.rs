@@ -25,8 +25,8 @@ use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, Task
 use resources::{Resources, Revocable};
 use runtime::rehearsal::let_fall;
 use simulator::checkers::{
-    Allocations, Corrections, Entitlement, Estates, Executors, Falls, Launches, Offers, Operations,
-    Recovery, States, Subscriptions, Updates, all,
+    Allocations, Corrections, Endings, Entitlement, Estates, Executors, Falls, Launches, Offers,
+    Operations, Recovery, States, Subscriptions, Updates, all,
 };
 use simulator::{
     Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
@@ -503,6 +503,22 @@ fn an_actor_that_panics_is_found_though_it_is_made_anew() {
         |spoken| match spoken.is::<RunTasks>() {
             Some(_) => Meddling::Also(Forged::act(|node| {
                 assert!(let_fall(node, "allocator", "overflow"));
+            })),
+            None => Meddling::Pass,
+        },
+    );
+}
+
+/// A master ends for nothing in the middle of its work, and is started again as if nothing had been.
+#[test]
+fn a_process_that_ends_by_itself_is_found_though_it_is_started_again() {
+    check(
+        &calm(),
+        Endings::default(),
+        "master ends by itself, and no fault leaves it no other way: the master has ended: stopped",
+        |spoken| match spoken.is::<RunTasks>() {
+            Some(_) => Meddling::Also(Forged::act(|node| {
+                node.stop(&node.whereis("master").unwrap());
             })),
             None => Meddling::Pass,
         },
