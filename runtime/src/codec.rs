@@ -4,6 +4,7 @@
 //! allocated than a small multiple of the bytes that are there, and bytes that are left over are an error.
 
 mod careful;
+pub mod octets;
 
 use bincode::error::DecodeError;
 use bytes::BytesMut;

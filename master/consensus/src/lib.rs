@@ -12,7 +12,6 @@ pub mod fuzzing;
 pub mod log;
 pub mod machine;
 pub mod member;
-mod octets;
 pub mod replica;
 pub mod store;
 pub mod wire;

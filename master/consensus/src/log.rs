@@ -27,10 +27,10 @@ pub struct Entry {
     /// What it is for.
     pub kind: EntryKind,
     /// What is to be applied.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
     /// What its proposer knows it by.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "runtime::codec::octets")]
     pub context: Vec<u8>,
 }
 

@@ -86,7 +86,7 @@ pub struct Message {
     /// Where the leader should look for agreement instead.
     pub reject_hint: u64,
     /// What an answer is matched by.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "runtime::codec::octets")]
     pub context: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ pub struct Chunk {
     /// Where it belongs.
     pub offset: u64,
     /// The bytes; none only in a snapshot without content.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 

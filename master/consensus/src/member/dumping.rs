@@ -64,7 +64,7 @@ pub struct ReadDump {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpPiece {
     /// At most [`PIECE_BYTES`]; none behind the end.
-    #[serde(with = "crate::octets")]
+    #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 

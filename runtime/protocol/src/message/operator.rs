@@ -220,6 +220,7 @@ pub struct ReadSandbox {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePiece {
     /// The bytes; empty at the end of the file.
+    #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
     /// The file's size when it was read.
     pub size: u64,

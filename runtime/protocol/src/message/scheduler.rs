@@ -235,6 +235,7 @@ pub struct FrameworkMessage {
     /// To or from which executor.
     pub executor_id: ExecutorId,
     /// The bytes.
+    #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 

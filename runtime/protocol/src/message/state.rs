@@ -44,6 +44,7 @@ pub struct StateValue {
     /// Given by the registry when it was written; never 0.
     pub version: u64,
     /// The bytes.
+    #[serde(with = "runtime::codec::octets")]
     pub value: Vec<u8>,
 }
 

@@ -1,13 +1,16 @@
-//! Byte strings in one piece, for serde: a plain `Vec<u8>` would go through the codec byte by byte. The encoding is the same.
+//! Byte strings in one piece, for serde (`#[serde(with = "runtime::codec::octets")]`): a plain `Vec<u8>` would go through the codec byte by byte.
+//! The encoding is the same.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::Serializer;
 
-pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes them in one piece.
+pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }
 
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+/// Reads them in one piece.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     deserializer.deserialize_byte_buf(Octets)
 }
 
@@ -42,7 +45,7 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Whole(#[serde(with = "crate::octets")] Vec<u8>);
+    struct Whole(#[serde(with = "super::super::octets")] Vec<u8>);
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Apart(Vec<u8>);
@@ -51,12 +54,9 @@ mod tests {
     fn the_encoding_is_that_of_a_plain_vector() {
         for length in [0, 1, 250, 251, 70_000] {
             let bytes: Vec<u8> = (0..length).map(|nth| nth as u8).collect();
-            let whole = runtime::codec::encode(&Whole(bytes.clone())).unwrap();
-            assert_eq!(
-                whole,
-                runtime::codec::encode(&Apart(bytes.clone())).unwrap()
-            );
-            assert_eq!(runtime::codec::decode::<Whole>(&whole).unwrap().0, bytes);
+            let whole = crate::codec::encode(&Whole(bytes.clone())).unwrap();
+            assert_eq!(whole, crate::codec::encode(&Apart(bytes.clone())).unwrap());
+            assert_eq!(crate::codec::decode::<Whole>(&whole).unwrap().0, bytes);
         }
     }
 }
