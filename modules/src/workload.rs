@@ -218,6 +218,7 @@ impl Workload {
                 barred.extend(booked.barred);
             }
         }
+        self.books.run_ended();
         grants
     }
 
