@@ -92,7 +92,7 @@ mod tests {
                 made.whole.search_with(&mut cache, &Input::new(&text));
             }
             let taken = made.whole.memory_usage() + cache.memory_usage();
-            assert!(taken <= 1000000000, "{one} takes {taken}");
+            assert!(taken <= TAKEN_MAX, "{one} takes {taken}");
         }
     }
 
