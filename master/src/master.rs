@@ -24,7 +24,7 @@ mod standbys;
 mod turns;
 mod verbs;
 
-pub use operators::{EndFramework, NotEnded, SetQuotas};
+pub use operators::{EndFramework, NotEnded, ResetQuota, SetQuotas};
 pub(crate) use operators::{ExplainTo, OperateAll};
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -92,6 +92,15 @@ impl Books {
         self.prepare_quotas(update)
     }
 
+    /// The same, of roles that have one.
+    pub fn prepare_reset_quotas(
+        &self,
+        update: &UpdateQuotas,
+    ) -> Result<RegistryOperation, UpdateRefused> {
+        check::set_already(update, &self.quotas)?;
+        self.prepare_quotas(update)
+    }
+
     /// The registry has these quotas: the allocator is told, and offers are rescinded that would take a role beyond its limits, or that others
     /// have of what a role is sure of from now on.
     pub fn quotas_updated(&mut self, quotas: BTreeMap<String, Quota>, out: &mut Effects) {

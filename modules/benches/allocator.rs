@@ -8,9 +8,29 @@ use std::hint::black_box;
 
 const SEED: u64 = 7;
 
+/// The clusters of Mesos' benchmark: measured in few samples, and only if their name or `large` is asked for.
+const LARGE: [(&str, Shape); 7] = [
+    ("large/1000x1000", Shape::of(1_000, 1_000)),
+    ("large/5000x50", Shape::of(5_000, 50)),
+    ("large/5000x200", Shape::of(5_000, 200)),
+    ("large/5000x1000", Shape::of(5_000, 1_000)),
+    ("large/10000x50", Shape::of(10_000, 50)),
+    ("large/10000x200", Shape::of(10_000, 200)),
+    ("large/10000x1000", Shape::of(10_000, 1_000)),
+];
+
 /// Clusters, each with what is special about it.
-const SHAPES: [(&str, Shape); 4] = [
+const SHAPES: [(&str, Shape); 5] = [
     ("plain", Shape::of(1_000, 50)),
+    (
+        "volumes",
+        Shape {
+            roles: 50,
+            reservations: 4,
+            volumes: true,
+            ..Shape::of(1_000, 50)
+        },
+    ),
     (
         "hundred_roles",
         Shape {
@@ -38,8 +58,12 @@ const SHAPES: [(&str, Shape); 4] = [
 ];
 
 fn full_run(criterion: &mut Criterion) {
-    for (name, shape) in SHAPES {
-        let ready = Workload::of(&shape, SEED);
+    full_runs(criterion, &SHAPES);
+}
+
+fn full_runs(criterion: &mut Criterion, shapes: &[(&str, Shape)]) {
+    for (name, shape) in shapes {
+        let ready = Workload::of(shape, SEED);
         criterion.bench_function(&format!("full_run/{name}"), |bencher| {
             bencher.iter_batched(
                 || ready.clone(),
@@ -52,8 +76,12 @@ fn full_run(criterion: &mut Criterion) {
 
 /// Every agent is held but one, which has just come free.
 fn incremental_run(criterion: &mut Criterion) {
-    for (name, shape) in SHAPES {
-        let mut all = Workload::of(&shape, SEED);
+    incremental_runs(criterion, &SHAPES);
+}
+
+fn incremental_runs(criterion: &mut Criterion, shapes: &[(&str, Shape)]) {
+    for (name, shape) in shapes {
+        let mut all = Workload::of(shape, SEED);
         let mut held = all.run(true);
         criterion.bench_function(&format!("incremental_run/{name}"), |bencher| {
             bencher.iter(|| {
@@ -96,6 +124,43 @@ fn refusals(criterion: &mut Criterion) {
 criterion_group! {
     name = allocator;
     config = Criterion::default().sample_size(20);
-    targets = full_run, incremental_run, refusals
+    targets = full_run, incremental_run, refusals, revive
 }
-criterion_main!(allocator);
+/// The same of large clusters, which takes minutes: only if it is asked for.
+fn large_runs(criterion: &mut Criterion) {
+    let mut asked = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
+    let asked: Vec<String> = asked.by_ref().collect();
+    if asked.iter().any(|name| name.contains("large")) {
+        full_runs(criterion, &LARGE);
+        incremental_runs(criterion, &LARGE);
+    }
+}
+
+/// A framework suppresses and revives in a cluster in which everybody refuses everything.
+fn revive(criterion: &mut Criterion) {
+    let (_, shape) = SHAPES[0];
+    let mut all = Workload::of(&shape, SEED);
+    for _ in 0..shape.frameworks {
+        let grants = all.run(true);
+        all.decline(grants);
+    }
+    let Some(added) = shape.frameworks().next() else {
+        return;
+    };
+    let id = added.framework_id;
+    criterion.bench_function("suppress_revive", |bencher| {
+        bencher.iter(|| {
+            all.suppress(&id);
+            all.revive(&id);
+            let grants = all.run(false);
+            all.decline(grants);
+        });
+    });
+}
+
+criterion_group! {
+    name = large;
+    config = Criterion::default().sample_size(10);
+    targets = large_runs
+}
+criterion_main!(allocator, large);

@@ -12,13 +12,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use module_api::allocator::{AgentAdded, FrameworkAdded, Grant, QuotasChanged, Recovered};
+use module_api::allocator::{
+    AgentAdded, FrameworkAdded, Grant, QuotasChanged, Recovered, Revived, Suppressed,
+};
 use module_api::sorter::{Slate, Stage};
-use protocol::{AgentInfo, FrameworkInfo, Quota};
+use protocol::{AgentInfo, FrameworkId, FrameworkInfo, Quota};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use resources::{Attributes, Label, Labels, Quantities, Reservation, Resource, Resources, Role};
+use resources::{
+    Annotations, Attributes, DiskInfo, Label, Labels, Name, Quantities, Reservation, Resource,
+    Resources, Role, Scalar,
+};
 use runtime::Instant;
 
 use crate::allocator::{Asked, Books, ROUNDS_MAX};
@@ -48,6 +53,8 @@ pub struct Shape {
     pub reservations: u32,
     /// How many labels each reservation has; no two agents have the same.
     pub labels: u32,
+    /// Whether each reservation has a persistent volume beside it, of a mebibyte.
+    pub volumes: bool,
 }
 
 impl Shape {
@@ -60,6 +67,7 @@ impl Shape {
             quotas: false,
             reservations: 0,
             labels: 0,
+            volumes: false,
         }
     }
 
@@ -102,6 +110,15 @@ impl Shape {
         (0..self.agents).map(added)
     }
 
+    /// The same agents with one core more each.
+    pub fn larger_agents(&self) -> impl Iterator<Item = AgentAdded> + use<> {
+        let more = sure(Resources::parse("cpus:1"));
+        self.agents().map(move |mut added| {
+            added.info.resources += more.clone();
+            added
+        })
+    }
+
     /// What is reserved on one agent.
     fn reserved(&self, agent: u32) -> Resources {
         let one = sure(Resources::parse(RESERVED));
@@ -116,6 +133,16 @@ impl Shape {
             let reserve =
                 |resource: &Resource| sure(resource.push_reservation(reservation.clone()));
             all += one.iter().map(reserve).collect::<Resources>();
+            if self.volumes {
+                let id = format!("volume-{agent}-{n}");
+                let annotations = Annotations {
+                    reservations: vec![reservation],
+                    disk: Some(Box::new(DiskInfo::persistent(id, Some("operator"), "data"))),
+                    ..Annotations::default()
+                };
+                let volume = Resource::annotated(Name::Disk, Scalar::whole(1), annotations);
+                all += sure(volume);
+            }
         }
         all
     }
@@ -218,6 +245,7 @@ impl Workload {
                 barred.extend(booked.barred);
             }
         }
+        self.books.run_ended();
         grants
     }
 
@@ -226,6 +254,22 @@ impl Workload {
         grants
             .into_iter()
             .for_each(|grant| self.give_back(grant, Some(REFUSE)));
+    }
+
+    /// A framework wants nothing for the present.
+    pub fn suppress(&mut self, framework: &FrameworkId) {
+        self.books.suppressed(&Suppressed {
+            framework_id: framework.clone(),
+            roles: Default::default(),
+        });
+    }
+
+    /// It wants offers again, and refuses nothing any more.
+    pub fn revive(&mut self, framework: &FrameworkId) {
+        self.books.revived(&Revived {
+            framework_id: framework.clone(),
+            roles: Default::default(),
+        });
     }
 
     /// What was granted was used, and has ended.
@@ -266,7 +310,11 @@ mod tests {
             labels: 10,
             ..plain
         };
-        for shape in [plain, labels] {
+        let volumes = Shape {
+            volumes: true,
+            ..labels
+        };
+        for shape in [plain, labels, volumes] {
             let mut all = Workload::of(&shape, 7);
             for _ in 0..4 {
                 let grants = all.run(true);

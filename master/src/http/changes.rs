@@ -14,14 +14,13 @@ use axum::extract::{Form, Path};
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights};
 use runtime::prelude::*;
 use serde::Deserialize;
 
 use super::operator::writes;
 use super::{PATIENCE, words};
-use crate::master::{EndFramework, Master, SetQuotas, TakeSnapshot};
+use crate::master::{EndFramework, Master, ResetQuota, SetQuotas};
 use crate::office::Front;
 use crate::permission::Asker;
 
@@ -146,19 +145,7 @@ pub(super) async fn remove_quota(front: &Front, asker: &Asker, role: String) -> 
     if let Err(problem) = asker.may(Action::UpdateQuotas, role.as_str()) {
         return forbidden(problem);
     }
-    match ask(front, TakeSnapshot).await {
-        Err(response) => return response,
-        // One that has not read the registry says so when it is asked for the change.
-        Ok(books) if books.has_begun() && !books.quotas.contains_key(&role) => {
-            return bad(format!("role is `{role}`: expected one that has a quota"));
-        }
-        Ok(_) => {}
-    }
-    let update = UpdateQuotas {
-        quotas: [(role, Quota::default())].into(),
-        force: false,
-    };
-    change::<UpdateQuotas>(front, update).await
+    change(front, ResetQuota { role }).await
 }
 
 /// What is said to `/teardown`.

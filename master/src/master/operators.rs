@@ -10,7 +10,7 @@ use protocol::message::operator::{
     Unexplained, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
-use protocol::{AgentId, FrameworkId};
+use protocol::{AgentId, FrameworkId, Quota};
 use resources::Conversion;
 use runtime::Promise;
 use runtime::prelude::*;
@@ -140,6 +140,29 @@ impl Handler<SetQuotas> for Master {
 
     fn handle(&mut self, SetQuotas(update): SetQuotas, ctx: &mut Context<Self>) -> Self::Result {
         self.update_quotas(update, Books::prepare_new_quotas, ctx)
+    }
+}
+
+/// A page wants the quota of this role to be taken away, which has one (`DELETE /quota/ROLE`).
+#[derive(Clone, Debug)]
+pub struct ResetQuota {
+    /// The role.
+    pub role: String,
+}
+
+impl Message for ResetQuota {
+    type Result = Result<(), UpdateRefused>;
+}
+
+impl Handler<ResetQuota> for Master {
+    type Result = Reply<Result<(), UpdateRefused>>;
+
+    fn handle(&mut self, ResetQuota { role }: ResetQuota, ctx: &mut Context<Self>) -> Self::Result {
+        let update = UpdateQuotas {
+            quotas: [(role, Quota::default())].into(),
+            force: false,
+        };
+        self.update_quotas(update, Books::prepare_reset_quotas, ctx)
     }
 }
 

@@ -63,6 +63,20 @@ pub fn none_yet(
     }
 }
 
+/// Refuses the first role that has no quota.
+pub fn set_already(
+    update: &UpdateQuotas,
+    quotas: &BTreeMap<String, Quota>,
+) -> Result<(), UpdateRefused> {
+    let mut roles = update.quotas.keys();
+    match roles.find(|role| !quotas.contains_key(*role)) {
+        None => Ok(()),
+        Some(role) => Err(UpdateRefused::Invalid {
+            reason: format!("role is `{role}`: expected one that has a quota"),
+        }),
+    }
+}
+
 /// Whether one quota makes sense by itself.
 fn sound(role: &str, quota: &Quota) -> Result<(), String> {
     let valid = Role::new(role).map_err(|invalid| invalid.to_string())?;

@@ -4,24 +4,24 @@
 //! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size. The names of
 //! hosts are the same in any case, for equality as for a list of nodes; an expression sees them as the agent has said them.
 
+mod expression;
 mod unmet;
 
 use std::collections::BTreeSet;
 
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
-use regex::{Regex, RegexBuilder};
 use resources::{AttributeValue, Attributes, Invalid};
+
+use expression::Expression;
 
 /// Constraints in one demand, of all its groups together.
 pub const CONSTRAINTS_MAX: usize = 10_000;
 /// Characters in one text or expression.
 pub const TEXT_MAX: usize = 1_024;
-/// Regular expressions of one framework, in all its demands together.
+/// Regular expressions of one framework, in all its demands together: of 96 KiB at most each, so that they take 9.4 MiB at most wherever they are
+/// used by one thread, as in an allocator.
 pub const EXPRESSIONS_MAX: usize = 100;
-/// Bytes that the program of one expression may take, and as many what each way of reading it remembers of texts.
-/// `regex` has no bound to set for its one-pass table, of at most 1 MiB, which an expression with groups may have beside.
-const EXPRESSION_SIZE_MAX: usize = 32 << 10;
 
 /// How many regular expressions a demand holds.
 pub fn expressions(demand: &Demand) -> usize {
@@ -65,7 +65,7 @@ struct Test {
 enum Holds {
     Exists(bool),
     Equals(bool, String),
-    Matches(bool, Regex),
+    Matches(bool, Expression),
 }
 
 /// What an agent has where a selector points.
@@ -155,7 +155,7 @@ impl Test {
             Err(Invalid::new(format!("{field}.predicate"), text, expected))
         };
         let expression = |text: &String| {
-            compile(&short(text)?).map_err(|expected| {
+            Expression::new(&short(text)?).map_err(|expected| {
                 Invalid::new(format!("{field}.predicate.regex"), text, expected)
             })
         };
@@ -204,35 +204,9 @@ impl Test {
             (_, Value::Other) => true,
             (Holds::Equals(wanted, _) | Holds::Matches(wanted, _), Value::Missing) => !*wanted,
             (Holds::Equals(wanted, text), Value::Text(own)) => *wanted == self.is(own, text),
-            (Holds::Matches(wanted, regex), Value::Text(own)) => *wanted == regex.is_match(own),
+            (Holds::Matches(wanted, text), Value::Text(own)) => *wanted == text.matches(own),
         }
     }
-}
-
-/// The expression that matches a whole text, or what is wrong with it.
-fn compile(text: &str) -> Result<Regex, String> {
-    let whole = format!(r"\A(?:{text})\z");
-    let build = |text: &str| {
-        RegexBuilder::new(text)
-            .size_limit(EXPRESSION_SIZE_MAX)
-            .dfa_size_limit(EXPRESSION_SIZE_MAX)
-            .build()
-    };
-    // Compiled alone first: what closes the group that we open around it is no expression.
-    let made = build(text).and_then(|_| build(&whole));
-    made.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => {
-            "a regular expression that takes less memory when it is compiled".to_owned()
-        }
-        error => {
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or("it cannot be read").trim();
-            format!(
-                "a regular expression: {}",
-                reason.trim_start_matches("error: ")
-            )
-        }
-    })
 }
 
 #[cfg(test)]

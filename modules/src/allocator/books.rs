@@ -16,6 +16,7 @@ mod looks;
 mod operations;
 mod packing;
 mod quota;
+mod returning;
 mod revoking;
 mod run;
 mod shared;
@@ -24,6 +25,7 @@ mod side;
 pub use book::{Booked, Refusal};
 pub use explain::Case;
 pub(super) use quota::chop;
+pub use returning::Away;
 pub use run::Asked;
 pub use side::Side;
 
@@ -49,6 +51,7 @@ use charging::Charging;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
+use returning::Looked;
 use shared::take_held;
 
 /// One agent.
@@ -119,6 +122,7 @@ pub struct Books {
     awaited: Option<usize>,
     marked: [Vec<u32>; 2],
     everybody: bool,
+    looked: Looked,
     /// What was refused of late, on whatever agent.
     refusals: refused::Known,
     /// When filters end: of each client on each agent, the first.
@@ -162,6 +166,7 @@ impl Default for Books {
             awaited: None,
             marked: Default::default(),
             everybody: false,
+            looked: Looked::default(),
             refusals: refused::Known::default(),
             ends: BTreeSet::new(),
             with_gpus: 0,

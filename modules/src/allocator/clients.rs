@@ -11,6 +11,7 @@ use resources::{Allocation, Quantities, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bits::Bits;
+use super::books::Away;
 use super::charges::Charges;
 use super::choice::Choice;
 
@@ -42,6 +43,8 @@ pub struct Member {
     /// The agents on which it has filters.
     pub filtered: FxHashSet<u32>,
     told: Option<Told>,
+    /// Since when it takes no part, if it takes none.
+    pub(super) away: Option<Away>,
 }
 
 /// What a framework can make use of (SPEC 4.5, `capable` and `strip`).
@@ -285,6 +288,7 @@ impl Clients {
             places: 0,
             filtered: FxHashSet::default(),
             told: None,
+            away: Some(Away::default()),
         });
         let roles = self.by_key.entry(framework.clone()).or_default();
         roles.insert(role.clone(), client);

@@ -296,6 +296,7 @@ impl Allocator {
             return;
         };
         self.runs.end(ctx.clock().now());
+        self.books.run_ended();
         self.tell_inverse_grants(&run, ctx);
         if std::mem::take(&mut self.batch_due) {
             self.begin_run(true, ctx);

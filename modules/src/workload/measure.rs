@@ -111,6 +111,48 @@ pub fn incremental_run(shape: &Shape, seed: u64, spent: Spent) -> f64 {
     middle(&mut each)
 }
 
+/// What changes take that concern all agents or one framework, the middle of the rounds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Changing {
+    /// Adding all agents anew, each with more than before, and the run after it.
+    pub update_agents: f64,
+    /// Every other framework suppresses and revives, one after the other, with a run after each word; whatever is offered is declined.
+    pub suppress_revive: f64,
+}
+
+impl Changing {
+    /// Changes a cluster of this shape so many times.
+    pub fn of(shape: &Shape, seed: u64, rounds: u32, spent: Spent) -> Self {
+        let mut all = Workload::of(shape, seed);
+        let (mut updates, mut revivals) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let agents: Vec<_> = shape.larger_agents().collect();
+            let mut grants = Vec::new();
+            updates.push(taken(spent, || {
+                agents
+                    .into_iter()
+                    .for_each(|added| all.books.agent_added(added));
+                grants = all.run(false);
+            }));
+            all.decline(grants);
+            let half: Vec<_> = shape.frameworks().step_by(2).collect();
+            revivals.push(taken(spent, || {
+                for added in half {
+                    all.suppress(&added.framework_id);
+                    let mut grants = all.run(false);
+                    all.revive(&added.framework_id);
+                    grants.append(&mut all.run(false));
+                    all.decline(grants);
+                }
+            }));
+        }
+        Self {
+            update_agents: middle(&mut updates),
+            suppress_revive: middle(&mut revivals),
+        }
+    }
+}
+
 /// What the sorter's tree takes, the middle of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sorting {
@@ -231,6 +273,8 @@ mod tests {
         let filling = Filling::of(&shape, 7, 3, readings);
         assert!(filling.add_agents >= 1.0 && filling.add_frameworks >= 1.0);
         assert!(incremental_run(&shape, 7, readings) >= 1.0);
+        let changing = Changing::of(&shape, 7, 3, readings);
+        assert!(changing.update_agents >= 1.0 && changing.suppress_revive >= 1.0);
         let sorting = Sorting::of(50, 3, readings);
         assert!(sorting.sort >= 1.0 && sorting.added >= 1.0);
         assert!(sorting.removed >= 1.0 && sorting.anew >= 1.0);

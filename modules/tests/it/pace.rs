@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use module_api::allocator::WeightsChanged;
+use module_api::allocator::{Revived, Suppressed, WeightsChanged};
+use modules::workload::{Shape, Workload};
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, framework};
 
 /// As any framework that does not want what it is offered.
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
@@ -68,4 +69,107 @@ fn whatever_changes_at_one_moment_is_one_run_and_does_not_wait_for_the_next_batc
         }
         assert_eq!(runs(&cluster).await, before + 2.0, "forty facts");
     });
+}
+
+fn revived(name: &str) -> Revived {
+    let (framework_id, roles) = (framework(name), Default::default());
+    Revived {
+        framework_id,
+        roles,
+    }
+}
+
+fn suppressed(name: &str) -> Suppressed {
+    let (framework_id, roles) = (framework(name), Default::default());
+    Suppressed {
+        framework_id,
+        roles,
+    }
+}
+
+/// What is free is nothing that the loud framework may have, so that there is always something to look at in vain.
+#[test]
+fn who_revives_without_end_begins_no_runs() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("loud", "*", &[]);
+        for n in 0..20 {
+            cluster.agent(&format!("a{n}"), "cpus:4;mem:1024;gpus:1");
+        }
+        let mut before = runs(&cluster).await;
+        for suppresses in [false, true] {
+            for _ in 0..60 {
+                if suppresses {
+                    cluster.allocator.tell(suppressed("loud")).unwrap();
+                    cluster.wait(Duration::from_millis(3)).await;
+                }
+                cluster.allocator.tell(revived("loud")).unwrap();
+                cluster.wait(Duration::from_millis(3)).await;
+            }
+            let after = runs(&cluster).await;
+            // No more than the batch that may have been due.
+            assert!(after <= before + 1.0, "{} runs", after - before);
+            before = after;
+        }
+    });
+}
+
+/// The agents that the next run looks at.
+fn looked_at(all: &mut Workload, batch: bool) -> usize {
+    let looked_at = all.candidates(batch).len();
+    all.books.run_ended();
+    looked_at
+}
+
+#[test]
+fn who_revives_is_asked_about_what_its_filters_hid_and_what_was_looked_at_without_it() {
+    let mut all = Workload::of(&Shape::of(40, 2), 7);
+    let grants = all.run(true);
+    let (own, others): (Vec<_>, Vec<_>) = grants
+        .into_iter()
+        .partition(|grant| grant.framework_id == framework("framework-0"));
+    assert_eq!((own.len(), others.len()), (20, 20));
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(looked_at(&mut all, false), 0, "it was asked about all");
+
+    // Declined, looked at for the other, held by it.
+    all.decline(own[..5].to_vec());
+    assert_eq!(all.run(false).len(), 5);
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(looked_at(&mut all, false), 5, "what it refused");
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(looked_at(&mut all, false), 0, "it refuses nothing");
+
+    all.books.suppressed(&suppressed("framework-0"));
+    all.decline(others[..3].to_vec());
+    assert_eq!(all.run(false).len(), 0, "nobody else wants it");
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(all.run(false).len(), 3, "what nobody was offered meanwhile");
+    all.books.suppressed(&suppressed("framework-0"));
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(looked_at(&mut all, true), 0);
+}
+
+/// It was asked about a part of the run and nobody knows which; if all were looked at again at once, it would do the same amid that run.
+#[test]
+fn who_leaves_amid_a_run_and_comes_back_waits_for_the_batch() {
+    let mut all = Workload::of(&Shape::of(40, 2), 7);
+    for _ in 0..5 {
+        assert_eq!(all.candidates(true).len(), 40);
+        all.books.suppressed(&suppressed("framework-0"));
+        all.books.revived(&revived("framework-0"));
+        assert_eq!(all.candidates(false).len(), 0);
+    }
+    all.books.run_ended();
+    assert_eq!(looked_at(&mut all, true), 40);
+    assert_eq!(looked_at(&mut all, true), 0);
+
+    // Whoever comes back after a batch need not wait for another one.
+    all.end(Workload::of(&Shape::of(40, 2), 7).run(true).swap_remove(0));
+    assert_eq!(all.candidates(false).len(), 1);
+    all.books.suppressed(&suppressed("framework-0"));
+    all.books.run_ended();
+    assert_eq!(looked_at(&mut all, true), 0);
+    all.books.revived(&revived("framework-0"));
+    assert_eq!(looked_at(&mut all, false), 1);
 }

@@ -8,7 +8,7 @@ pub mod sorter;
 use std::time::Duration;
 
 use clap::Args;
-use modules::workload::measure::{Filling, FullRuns, Sorting, incremental_run};
+use modules::workload::measure::{Changing, Filling, FullRuns, Sorting, incremental_run};
 use modules::workload::recorded::{Mesos, MesosSorter};
 use modules::workload::{Shape, Workload};
 use nix::time::{ClockId, clock_gettime};
@@ -43,6 +43,12 @@ pub struct AllocatorArgs {
     /// How many labels each reservation has
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100), requires = "reservations")]
     labels: u32,
+    /// Have a persistent volume beside each reservation
+    #[arg(long, requires = "reservations")]
+    volumes: bool,
+    /// Measure, too, that all agents are updated, and that frameworks suppress and revive one after the other
+    #[arg(long)]
+    changing: bool,
     /// Measure a run after one task has ended, too
     #[arg(long)]
     incremental: bool,
@@ -65,6 +71,7 @@ impl AllocatorArgs {
             quotas: self.quotas,
             reservations: self.reservations,
             labels: self.labels,
+            volumes: self.volumes,
         }
     }
 
@@ -76,6 +83,7 @@ impl AllocatorArgs {
             "quotas": self.quotas,
             "reservations": self.reservations,
             "labels": self.labels,
+            "volumes": self.volumes,
             "rounds": self.rounds,
         })
     }
@@ -126,6 +134,20 @@ pub fn run(args: AllocatorArgs) -> Outcome {
             limit: 1.0,
             limit_is: "the most it may be; Mesos waits for the next batch, up to a second",
             ..figure("incremental_run", incremental_run(&shape, SEED, spent), 1.0)
+        });
+    }
+    if args.changing {
+        let changing = Changing::of(&shape, SEED, args.rounds.min(5), spent);
+        figures.push(Figure {
+            limit: mesos.add_agents + mesos.full_run,
+            limit_is: "Mesos adding all agents and one run, recorded apart",
+            ..figure("update_agents", changing.update_agents, 0.0)
+        });
+        let revivals = f64::from(args.frameworks.div_ceil(2));
+        figures.push(Figure {
+            limit: revivals * mesos.full_run,
+            limit_is: "Mesos' run once for each that revives, recorded alone",
+            ..figure("suppress_revive", changing.suppress_revive, 0.0)
         });
     }
     if args.sorter {

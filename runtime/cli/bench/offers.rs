@@ -1,20 +1,33 @@
 //! `meros bench offers`: offers through master, allocator and sorter, each of them declined.
 //!
 //! A real master with its allocator and sorter and a crowd of agents without anything behind them (see [`simulator::crowd::embedded`]), and real
-//! drivers that decline whatever they are offered for an hour: so every agent is offered once to every framework, and then it is over.
+//! drivers that decline whatever they are offered for an hour: so every agent is offered once to every framework, and then it is over. Beside it
+//! how soon a lone decline becomes the next framework's offer. The limit of both is what bare actors do between as many threads (`bare`).
+
+mod bare;
+
+use std::time::Duration;
 
 use clap::Args;
+use runtime::Clock;
 use serde_json::json;
 use simulator::crowd::declining::declined;
 use simulator::crowd::embedded::Embedded;
+use simulator::crowd::reoffered::reoffered;
 
-use super::{Figure, OutputFlags, of_crowd, report};
+use self::bare::Bare;
+use super::{Figure, OutputFlags, of_crowd, report, rounded};
 use crate::failure::{Failure, Outcome};
 use crate::print;
 use crate::signals::Signals;
 
 /// What is asked of it.
 const WANTED: f64 = 100_000.0;
+/// Where offers are declined one at a time: so many frameworks, each of which may decline each of so many agents.
+const KEEPERS: u32 = 5;
+const KEPT_MAX: u32 = 1_000;
+/// Between two lone declines of bare actors.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// How many offers are made and declined
 #[derive(Args, Clone, Debug)]
@@ -26,39 +39,87 @@ pub struct OffersArgs {
     /// How many frameworks, each of which is offered each agent once
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     frameworks: u32,
+    /// How many offers are declined one at a time, to see how soon another framework is offered the same
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    reoffers: u32,
     #[command(flatten)]
     output: OutputFlags,
 }
 
 /// `meros bench offers`.
 pub async fn run(args: OffersArgs, signals: Signals) -> Outcome {
-    let figure = match signals.unless_stopped(measure(&args)).await {
-        Ok(figure) => figure?,
+    let figures = match signals.unless_stopped(measure(&args)).await {
+        Ok(figures) => figures?,
         Err(code) => return Err(Failure::code(code)),
     };
-    report(&[figure], args.output);
+    report(&figures, args.output);
     Ok(())
 }
 
-async fn measure(args: &OffersArgs) -> Outcome<Figure> {
+async fn measure(args: &OffersArgs) -> Outcome<Vec<Figure>> {
+    let (clock, bare) = (Clock::real(), Bare::start().await?);
+    let mut figures = vec![offers(args, &clock, &bare).await?];
+    if args.reoffers > 0 {
+        figures.push(reoffers(args, &clock, &bare).await?);
+    }
+    Ok(figures)
+}
+
+async fn offers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figure> {
     say(args, &format!("{} agents register", args.agents));
     let cluster = Embedded::start(args.agents, 0).await.map_err(of_crowd)?;
     say(args, &format!("{} frameworks decline", args.frameworks));
     let seconds = declined(&cluster, args.agents, args.frameworks).await;
     let seconds = seconds.map_err(of_crowd)?;
     cluster.stop().await;
+    say(args, "bare actors pass on as many messages");
+    let limit = bare.offers(clock, args.agents, args.frameworks).await;
     let wanted = u64::from(args.agents) * u64::from(args.frameworks);
     Ok(Figure {
         bench: "offers",
         figure: wanted as f64 / seconds.max(f64::EPSILON),
         unit: "offers/s",
-        limit: WANTED,
-        limit_is: "the least it may be",
+        limit,
+        limit_is: "bare actix: a message for each offer and decline, as many threads",
         parameters: json!({
             "agents": args.agents, "frameworks": args.frameworks, "offers": wanted,
-            "cores": std::thread::available_parallelism().map_or(0, usize::from),
+            "asked_for": WANTED, "cores": cores(),
         }),
     })
+}
+
+async fn reoffers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figure> {
+    let agents = args.agents.min(KEPT_MAX);
+    say(args, &format!("{agents} agents register"));
+    let cluster = Embedded::start(agents, 0).await.map_err(of_crowd)?;
+    say(args, "offers are declined one at a time");
+    let times = reoffered(&cluster, agents, KEEPERS, args.reoffers).await;
+    let times = times.map_err(of_crowd)?;
+    cluster.stop().await;
+    let bare = bare.again(clock, args.reoffers, PAUSE).await;
+    Ok(Figure {
+        bench: "reoffer_latency",
+        figure: quantile(&times, 0.5),
+        unit: "ms, p50",
+        limit: quantile(&bare, 0.5),
+        limit_is: "bare actix: six hops between as many threads",
+        parameters: json!({
+            "agents": agents, "frameworks": KEEPERS, "declines": times.len(),
+            "p99": rounded(quantile(&times, 0.99)), "p99_limit": rounded(quantile(&bare, 0.99)),
+            "from": "a decline", "to": "the offer of it to another framework", "cores": cores(),
+        }),
+    })
+}
+
+/// Milliseconds, of times in order of length.
+fn quantile(times: &[Duration], part: f64) -> f64 {
+    let at = (times.len() as f64 * part) as usize;
+    let time = times.get(at.min(times.len().saturating_sub(1)));
+    time.map_or(0.0, |time| time.as_secs_f64() * 1e3)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
 }
 
 fn say(args: &OffersArgs, text: &str) {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `embedded` | a real master and a crowd in one process |
 //! | `declining` | frameworks that decline what they are offered there, and how fast they are offered it |
+//! | `reoffered` | how soon what one framework declines there is offered to another |
 //! | `returning` | agents that come back to the next leader all at once, in one process |
 //!
 //! Hears its master. What it says it has are tasks that nobody runs (`master::measure`), told in the rounds of the real agent's
@@ -13,6 +14,7 @@
 
 pub mod declining;
 pub mod embedded;
+pub mod reoffered;
 pub mod returning;
 
 use std::collections::BTreeMap;

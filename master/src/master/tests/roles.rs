@@ -304,3 +304,48 @@ fn of_two_that_set_the_quota_of_a_role_that_has_none_one_is_refused() {
         assert_eq!(set("cpus:2").await.unwrap(), Ok(()));
     });
 }
+
+/// The same of taking it away: whether there is one is judged together with its end.
+#[test]
+fn of_two_that_take_the_quota_of_a_role_away_one_is_refused() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let reset = |role: &str| {
+            let role = role.to_owned();
+            world.master.ask(ResetQuota { role }, PATIENCE)
+        };
+        let no_quota = |answer: Result<(), UpdateRefused>| {
+            assert!(
+                matches!(&answer, Err(UpdateRefused::Invalid { reason }) if reason.contains("expected one that has a quota")),
+                "{answer:?}"
+            );
+        };
+        no_quota(reset("eng").await.unwrap());
+        let set = quotas(&[("eng", quota("", "cpus:1"))], false);
+        assert_eq!(operator.ask(set).await, Ok(()));
+
+        let (first, second) = (reset("eng"), reset("eng"));
+        assert_eq!(first.await.unwrap(), Ok(()));
+        let refused = second.await.unwrap();
+        assert!(
+            matches!(refused, Err(UpdateRefused::NotNow { .. })),
+            "{refused:?}"
+        );
+        no_quota(reset("eng").await.unwrap());
+
+        // One that is set while the other is judged is either taken away as it is, or not at all.
+        let set = world.master.ask(
+            SetQuotas(quotas(&[("eng", quota("", "cpus:2"))], false)),
+            PATIENCE,
+        );
+        let reset_beside = reset("eng");
+        assert_eq!(set.await.unwrap(), Ok(()));
+        let refused = reset_beside.await.unwrap();
+        assert!(
+            matches!(refused, Err(UpdateRefused::NotNow { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(operator.role("eng").await.quota, quota("", "cpus:2"));
+    });
+}

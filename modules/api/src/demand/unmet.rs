@@ -53,12 +53,9 @@ impl Test {
             Holds::Exists(false) => "does not exist".to_owned(),
             Holds::Equals(true, text) => format!("is `{text}`"),
             Holds::Equals(false, text) => format!("is not `{text}`"),
-            Holds::Matches(wanted, regex) => {
+            Holds::Matches(wanted, expression) => {
                 let not = if *wanted { "matches" } else { "does not match" };
-                let whole = regex.as_str();
-                let text = whole.strip_prefix(r"\A(?:");
-                let text = text.and_then(|text| text.strip_suffix(r")\z"));
-                format!("{not} `{}`", text.unwrap_or(whole))
+                format!("{not} `{}`", expression.text())
             }
         };
         let has = match self.value(agent) {

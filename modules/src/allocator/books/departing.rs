@@ -55,9 +55,15 @@ impl Books {
 
     /// A framework wants to be asked again wherever it has something.
     pub(super) fn drop_inverse_filters(&mut self, framework: &FrameworkId) {
-        for departure in self.departing.values_mut() {
-            departure.refused.remove(framework);
+        let mut refused = Vec::new();
+        for (id, departure) in &mut self.departing {
+            if departure.refused.remove(framework).is_some() {
+                refused.extend(self.by_id.get(id));
+            }
         }
+        refused
+            .into_iter()
+            .for_each(|slot| self.mark(slot, Mark::Run));
     }
 
     /// A framework is no more.

@@ -80,11 +80,14 @@ impl Books {
         }
     }
 
-    pub(super) fn drop_filters(&mut self, client: Client) {
+    /// A client refuses nothing any more. Gives the agents on which it did.
+    pub(super) fn drop_filters(&mut self, client: Client) -> Vec<u32> {
         let Some(member) = self.clients.get_mut(client) else {
-            return;
+            return Vec::new();
         };
-        for slot in std::mem::take(&mut member.filtered) {
+        let mut filtered: Vec<u32> = std::mem::take(&mut member.filtered).into_iter().collect();
+        filtered.sort_unstable();
+        for &slot in &filtered {
             let Some(agent) = self.agents[slot as usize].as_mut() else {
                 continue;
             };
@@ -93,6 +96,7 @@ impl Books {
                 self.forget_end(slot, serial, client, &filters);
             }
         }
+        filtered
     }
 
     pub(super) fn forget_end(&mut self, slot: u32, serial: u64, client: Client, filters: &Filters) {
@@ -174,7 +178,9 @@ impl Books {
         }
         slots.sort_unstable();
         slots.dedup();
+        self.looked.begin(batch);
         for slot in &slots {
+            self.looked.look(*slot);
             if let Some(Some(agent)) = self.agents.get_mut(*slot as usize) {
                 agent.mark = Mark::Unmarked;
                 agent.sides.iter_mut().for_each(Side::begin_run);

@@ -12,6 +12,7 @@ use protocol::explain::Standing;
 use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
+use super::filters::Mark;
 use super::{Books, Framework};
 use crate::allocator::choice::Choice;
 use crate::allocator::clients::{Member, Takes};
@@ -106,9 +107,6 @@ impl Books {
         for client in self.clients.of(&spent.framework_id) {
             self.refresh(client);
         }
-        if spent.most.is_none() {
-            self.mark_everybody();
-        }
     }
 
     /// A framework wants nothing in these roles.
@@ -121,20 +119,23 @@ impl Books {
         }
     }
 
-    /// A framework wants offers in these roles again, its filters there forgotten.
+    /// A framework wants offers in these roles again, its filters there forgotten. Looked at is what they hid, and what was looked at without
+    /// it while it wanted none: of all else it was asked before, and whoever revives without end costs nobody anything.
     pub fn revived(&mut self, revived: &Revived) {
         self.drop_inverse_filters(&revived.framework_id);
         for client in self.named(&revived.framework_id, &revived.roles) {
             if let Some(member) = self.clients.get_mut(client) {
                 member.suppressed = false;
             }
-            self.drop_filters(client);
+            let refused = self.drop_filters(client);
+            refused
+                .into_iter()
+                .for_each(|slot| self.mark(slot, Mark::Run));
             self.refresh(client);
         }
-        self.mark_everybody();
     }
 
-    /// Recomputes whether a client is offered anything.
+    /// Recomputes whether a client is offered anything, and has looked at for it what was looked at without it.
     fn refresh(&mut self, client: Client) {
         let Some(member) = self.clients.get(client) else {
             return;
@@ -157,6 +158,7 @@ impl Books {
         }
         self.clients
             .set_active(client, [takes_part, takes_part && revocable]);
+        self.come_or_go(client, takes_part);
     }
 
     /// What of its framework keeps a client from every offer.

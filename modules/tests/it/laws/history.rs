@@ -157,6 +157,7 @@ impl<O: Order> World<O> {
         meanwhile: Vec<Fact>,
     ) -> usize {
         let grants = self.run_stages(batch, lies, meanwhile);
+        self.books.run_ended();
         // Whatever came of it: so many are asked to leave as there is reason to.
         let asked = self.books.inverse_grants(None, self.ledger.now).into_iter();
         let asked: BTreeSet<_> = asked
