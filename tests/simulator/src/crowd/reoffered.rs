@@ -101,8 +101,8 @@ pub async fn reoffered(
 }
 
 async fn next(coming: &mut UnboundedReceiver<Came>, clock: &Clock) -> Result<Came, Trouble> {
-    tokio::select! {
-        came = coming.recv() => came.ok_or_else(|| "the drivers have ended".into()),
-        () = clock.sleep(STALLED) => Err("stalled: nothing was offered".into()),
+    match clock.timeout(STALLED, coming.recv()).await {
+        Ok(came) => came.ok_or_else(|| "the drivers have ended".into()),
+        Err(_) => Err("stalled: nothing was offered".into()),
     }
 }
