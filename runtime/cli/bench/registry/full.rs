@@ -1,6 +1,6 @@
 //! What a compaction of a full registry costs: how long the thread of the consensus stands still, and how long the disk is busy.
 //!
-//! The registry is as full as its bounds allow: [`STATE_BYTES_MAX`] of what frameworks keep, and agents of a large cluster. No group is
+//! The registry is as full as its bounds allow: 64 MiB of what frameworks keep, and agents of a large cluster. No group is
 //! started.
 
 use std::path::Path;
