@@ -106,7 +106,9 @@ fn a_leader_whose_disk_hangs_hands_over_and_is_back_when_it_goes_on() {
     let leader = group.leader();
     let [other, third] = group.others(leader);
 
-    let hung = HungDisk::of(group.process(leader).id());
+    let Some(hung) = HungDisk::of(group.process(leader).id()) else {
+        return skip("this machine does not let us look at a process that runs");
+    };
     // Nobody else is asked: it is told by who leads next, or not at all.
     drop(agree(&group, "while-it-hangs"));
     group.leader_of(&[other, third]);

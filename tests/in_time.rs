@@ -22,21 +22,23 @@ impl InTime for Command {
         self.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.stdin(Stdio::null()).spawn()?;
         let (out, err) = (heard(child.stdout.take()), heard(child.stderr.take()));
+        let status = ended(&mut child);
         // Who outlives it may hold its output open, and then there is no end to wait for.
-        let all = |said: &Receiver<Vec<u8>>| said.recv_timeout(LONGEST).ok();
-        match (all(&out), all(&err), ended(&mut child)) {
-            (Some(stdout), Some(stderr), Some(status)) => Ok(Output {
+        let all = |said: Receiver<Vec<u8>>| said.recv_timeout(PATIENCE).ok();
+        match (status, all(out), all(err)) {
+            (Some(status), Some(stdout), Some(stderr)) => Ok(Output {
                 status,
                 stdout,
                 stderr,
             }),
-            (said, complained, status) => {
-                let text = |said: Option<Vec<u8>>, late: &Receiver<Vec<u8>>| {
-                    let said = said.or_else(|| late.recv_timeout(PATIENCE).ok());
-                    String::from_utf8_lossy(&said.unwrap_or_default()).into_owned()
+            (status, out, err) => {
+                let text = |said: Option<Vec<u8>>| {
+                    said.map(|said| String::from_utf8_lossy(&said).into_owned())
                 };
-                let (said, complained) = (text(said, &out), text(complained, &err));
-                panic!("{self:?} goes on after {LONGEST:?} ({status:?}): {said} {complained}")
+                let (out, err) = (text(out), text(err));
+                panic!(
+                    "{self:?} has not ended within {LONGEST:?}, or others hold its output open: {status:?} {out:?} {err:?}"
+                )
             }
         }
     }

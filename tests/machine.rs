@@ -235,15 +235,18 @@ pub fn traced(command: &Command, calls: &str, file: &Path) -> Command {
 pub struct HungDisk(#[expect(dead_code, reason = "it lets go when it is dropped")] Running);
 
 impl HungDisk {
-    /// Of the process with this id.
-    pub fn of(pid: u32) -> Self {
+    /// Of the process with this id; none if this machine does not let us look at a process that runs.
+    pub fn of(pid: u32) -> Option<Self> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()]);
-        strace.args(["-e", "trace=fsync,fdatasync,sync_file_range"]);
+        strace.args(["-e", "trace=fsync,fdatasync"]);
         // Longer than any test waits.
         strace.args(["-e", "inject=fsync,fdatasync:delay_enter=3600s"]);
-        let hung = Self(Running::start(&mut strace));
-        eventually("each of its threads to be looked at", || {
+        let mut strace = Running::start(&mut strace);
+        let is_looked_at = eventually("each of its threads to be looked at", || {
+            if !strace.is_running() {
+                return Some(false);
+            }
             let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
             let mut status = threads
                 .flatten()
@@ -251,9 +254,9 @@ impl HungDisk {
             let looked_at = |status: std::io::Result<String>| {
                 status.is_ok_and(|status| !status.contains("TracerPid:\t0\n"))
             };
-            status.all(looked_at).then_some(())
+            status.all(looked_at).then_some(true)
         });
-        hung
+        is_looked_at.then_some(Self(strace))
     }
 }
 

@@ -121,16 +121,10 @@ fn refusals(criterion: &mut Criterion) {
     });
 }
 
-criterion_group! {
-    name = allocator;
-    config = Criterion::default().sample_size(20);
-    targets = full_run, incremental_run, refusals, revive
-}
 /// The same of large clusters, which takes minutes: only if it is asked for.
 fn large_runs(criterion: &mut Criterion) {
-    let mut asked = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
-    let asked: Vec<String> = asked.by_ref().collect();
-    if asked.iter().any(|name| name.contains("large")) {
+    let mut asked = std::env::args().skip(1);
+    if asked.any(|name| !name.starts_with('-') && name.contains("large")) {
         full_runs(criterion, &LARGE);
         incremental_runs(criterion, &LARGE);
     }
@@ -156,6 +150,12 @@ fn revive(criterion: &mut Criterion) {
             all.decline(grants);
         });
     });
+}
+
+criterion_group! {
+    name = allocator;
+    config = Criterion::default().sample_size(20);
+    targets = full_run, incremental_run, refusals, revive
 }
 
 criterion_group! {

@@ -9,7 +9,7 @@ mod bare;
 use std::time::Duration;
 
 use clap::Args;
-use runtime::Clock;
+use runtime::{Clock, Statistics};
 use serde_json::json;
 use simulator::crowd::declining::declined;
 use simulator::crowd::embedded::Embedded;
@@ -97,25 +97,25 @@ async fn reoffers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figu
     let times = times.map_err(of_crowd)?;
     cluster.stop().await;
     let bare = bare.again(clock, args.reoffers, PAUSE).await;
+    let (ours, limit) = (statistics(&times)?, statistics(&bare)?);
     Ok(Figure {
         bench: "reoffer_latency",
-        figure: quantile(&times, 0.5),
+        figure: ours.p50,
         unit: "ms, p50",
-        limit: quantile(&bare, 0.5),
+        limit: limit.p50,
         limit_is: "bare actix: six hops between as many threads",
         parameters: json!({
             "agents": agents, "frameworks": KEEPERS, "declines": times.len(),
-            "p99": rounded(quantile(&times, 0.99)), "p99_limit": rounded(quantile(&bare, 0.99)),
+            "p99": rounded(ours.p99), "p99_limit": rounded(limit.p99),
             "from": "a decline", "to": "the offer of it to another framework", "cores": cores(),
         }),
     })
 }
 
-/// Milliseconds, of times in order of length.
-fn quantile(times: &[Duration], part: f64) -> f64 {
-    let at = (times.len() as f64 * part) as usize;
-    let time = times.get(at.min(times.len().saturating_sub(1)));
-    time.map_or(0.0, |time| time.as_secs_f64() * 1e3)
+/// What these times say, in milliseconds.
+fn statistics(times: &[Duration]) -> Outcome<Statistics> {
+    let times = times.iter().map(|time| time.as_secs_f64() * 1e3);
+    Statistics::of(times).ok_or_else(|| Failure::new("fewer than two declines were timed"))
 }
 
 fn cores() -> usize {

@@ -224,25 +224,25 @@ fn fsync(disk: &Disk, in_memory: bool) -> Figure {
     }
 }
 
-/// By default an election is called after 300 ms, and a disk that is silent for ten of them is taken for one that hangs.
 fn compaction(full: &Full) -> [Figure; 2] {
-    let parameters = json!({"bytes": full.bytes});
+    // By default an election is called after 300 ms, and a disk that is silent for ten of them is taken for one that hangs.
+    let parameters = |most_ms: u32| json!({"bytes": full.bytes, "most_ms": most_ms});
     [
         Figure {
             bench: "full_snapshot",
             figure: full.stands_still_ms,
             unit: "ms",
-            limit: 300.0,
-            limit_is: "most: an election, which a leader that stands still for longer may lose",
-            parameters: parameters.clone(),
+            limit: full.copied_ms,
+            limit_is: "a copy of as many bytes",
+            parameters: parameters(300),
         },
         Figure {
             bench: "full_compaction",
             figure: full.disk_ms,
             unit: "ms",
-            limit: 3_000.0,
-            limit_is: "most: a leader whose disk is silent for so long hands over",
-            parameters,
+            limit: full.written_ms,
+            limit_is: "a new file of as many bytes, synced",
+            parameters: parameters(3_000),
         },
     ]
 }

@@ -106,7 +106,7 @@ impl Bare {
         offers / (clock.now() - begun).as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The times that a lone decline takes to become the next offer, in order of length.
+    /// The times that a lone decline takes to become the next offer.
     pub async fn again(&self, clock: &Clock, declines: u32, pause: Duration) -> Vec<Duration> {
         let mut times = Vec::new();
         for decline in 0..declines {
@@ -117,7 +117,6 @@ impl Bare {
             ended.done().await;
             times.push(clock.now() - begun);
         }
-        times.sort_unstable();
         times
     }
 
@@ -162,6 +161,6 @@ mod tests {
         });
         let (rate, again) = measured.unwrap().unwrap();
         assert!(rate > 0.0);
-        assert!(again.len() == 10 && again.is_sorted());
+        assert!(again.len() == 10 && again.iter().all(|time| !time.is_zero()));
     }
 }

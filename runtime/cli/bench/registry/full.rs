@@ -1,8 +1,12 @@
-//! What a compaction of a full registry costs: how long the thread of the consensus stands still, and how long the disk is busy.
+//! What a compaction of a full registry costs: how long the thread of the consensus stands still, and how long the disk is busy; beside a copy of
+//! as many bytes, and a plain file of them.
 //!
 //! The registry is as full as its bounds allow: 64 MiB of what frameworks keep, and agents of a large cluster. No group is
 //! started.
 
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use consensus::log::{Entry, EntryKind, LogStore, Members, Snapshot, Write};
@@ -28,8 +32,12 @@ pub struct Full {
     pub bytes: usize,
     /// To write it all down in memory, which holds up heartbeats.
     pub stands_still_ms: f64,
-    /// To put that on the disk, synced, which holds up this member's own writes.
+    /// To copy as many bytes to where none were.
+    pub copied_ms: f64,
+    /// To put them on the disk as a compaction, synced, which holds up this member's own writes.
     pub disk_ms: f64,
+    /// To write them into a new file, synced.
+    pub written_ms: f64,
 }
 
 impl Full {
@@ -45,13 +53,21 @@ impl Full {
         let mut found = Self {
             bytes: 0,
             stands_still_ms: 0.0,
+            copied_ms: 0.0,
             disk_ms: 0.0,
+            written_ms: 0.0,
         };
         for index in 1..=ROUNDS {
             let begun = clock.now();
             let data = replica::content(&machine).map_err(|error| failed(&error))?;
             found.stands_still_ms = found.stands_still_ms.max(timed(begun));
             found.bytes = data.len();
+            let begun = clock.now();
+            black_box(data.to_vec());
+            found.copied_ms = found.copied_ms.max(timed(begun));
+            let begun = clock.now();
+            plain(directory, &data).map_err(|error| failed(&error))?;
+            found.written_ms = found.written_ms.max(timed(begun));
             let entry = Entry {
                 term: 1,
                 index,
@@ -81,6 +97,15 @@ impl Full {
         }
         Ok(found)
     }
+}
+
+/// Into a file that is thrown away.
+fn plain(directory: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = directory.join("plain");
+    let mut file = File::create(&path)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::remove_file(&path)
 }
 
 /// A registry of [`AGENTS`], whose frameworks keep as much as they may.
