@@ -1,11 +1,13 @@
 //! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
 //!
 //! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
-//! lends. How it joins a master is in `agent/joining.rs`, what operators read of it in `agent/reading.rs`. It knows no container: tasks go to the containerizer, acknowledgements to
-//! the status updates, operations to those who keep what they make.
+//! lends. How it joins a master is in `agent/joining.rs`, whom it hands on what that says to in `agent/orders.rs`, what operators
+//! read of it in `agent/reading.rs`. It knows no container: tasks go to the containerizer, acknowledgements to the status updates,
+//! operations to those who keep what they make.
 
 mod ending;
 pub mod joining;
+mod orders;
 mod reading;
 mod standby_links;
 
@@ -16,7 +18,7 @@ use protocol::message::operation::{ApplyOperation, ApplyOperationV1};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent, TermSeen,
+    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent,
 };
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
@@ -35,11 +37,11 @@ use crate::container::events::{KillEverything, Registered};
 use crate::container::keeping::WhenRecovered;
 use crate::ledger::Ledger;
 use crate::metrics::AgentFigures;
-use crate::operations::{self, Acknowledged, Apply, Operations};
+use crate::operations::Operations;
 use crate::oversubscription::{EstimateRejected, Estimated};
 use crate::registration::{Backoff, Vigil};
 use crate::sandboxes::Sandboxes;
-use crate::status::{Acknowledge, MasterIs, StatusUpdates};
+use crate::status::{MasterIs, StatusUpdates};
 
 pub use ending::GoAway;
 
@@ -314,38 +316,6 @@ impl Agent {
         self.register(ctx);
     }
 
-    /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
-    fn obeys(&mut self, ctx: &Context<Self>) -> bool {
-        let Some(sender) = ctx.sender() else {
-            return true; // Said by somebody on this node.
-        };
-        let ours = self.master.as_ref().map(|master| &master.pid);
-        // Two masters of one node, one after the other, are told apart by what the node says of them.
-        let obeyed = ours.or(self.courted.as_ref()).is_some_and(|ours| {
-            let own = |pid: &Pid| pid == ours;
-            *ours.node() == sender.peer.node && sender.pid.as_ref().is_none_or(own)
-        });
-        if !obeyed {
-            self.refuse(ctx);
-        }
-        obeyed
-    }
-
-    /// The message being handled is of a master that does not have us. One that was deposed is told so.
-    fn refuse(&mut self, ctx: &Context<Self>) {
-        let Some(sender) = ctx.sender() else { return };
-        let node = &sender.peer.node;
-        let Some(term) = self.fence.refuse(node) else {
-            return;
-        };
-        tracing::warn!(peer = %node, term, "messages of a master that does not have us are refused");
-        // Whichever actor there spoke, the one that may have to end has this name.
-        let master = Pid::new("master", node.clone(), 0);
-        if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
-            tracing::debug!(%error, "it is not told");
-        }
-    }
-
     fn finish(&mut self, end: AgentEnd, ctx: &mut Context<Self>) {
         if self.end.is_some() {
             return;
@@ -440,81 +410,6 @@ impl Handler<PingAgent> for Agent {
             }
         }
         MessageResult(Pong)
-    }
-}
-
-/// Messages that are handed on as they are when the master says them.
-macro_rules! hands_on {
-    ($($message:ty),*) => {$(
-        impl Handler<$message> for Agent {
-            type Result = ();
-            fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
-                if !self.obeys(ctx) {
-                    return;
-                }
-                if let Err(error) = self.containerizer.tell(message) {
-                    tracing::error!(%error, message = <$message as Remote>::NAME, "the containerizer does not hear");
-                    self.begin_anew(ctx);
-                }
-            }
-        }
-    )*};
-}
-
-hands_on!(
-    RunTasks,
-    KillTask,
-    EndExecutor,
-    DrainTasks,
-    ShutDownFramework,
-    DisownTasks
-);
-
-impl Handler<FrameworkMessage> for Agent {
-    type Result = ();
-    fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
-        if self.obeys(ctx)
-            && let Err(error) = self.containerizer.tell(message)
-        {
-            tracing::debug!(%error, "a framework message is lost"); // As any may be.
-        }
-    }
-}
-
-impl Handler<AcknowledgeStatus> for Agent {
-    type Result = ();
-    fn handle(&mut self, acknowledged: AcknowledgeStatus, ctx: &mut Context<Self>) {
-        if self.obeys(ctx) {
-            let key = (acknowledged.framework_id, acknowledged.task_id);
-            let _ = self.status.tell(Acknowledge {
-                key,
-                uuid: acknowledged.uuid,
-            });
-        }
-    }
-}
-
-impl Handler<ApplyOperation> for Agent {
-    type Result = ();
-    fn handle(&mut self, apply: ApplyOperation, ctx: &mut Context<Self>) {
-        if !self.obeys(ctx) {
-            return;
-        }
-        let applied = self.operations.ask(Apply(apply), operations::PATIENCE);
-        // Nothing that the master says after it is heard before it is done: a task may use what it makes.
-        ctx.wait(applied.into_actor(self).map(|total, this, _| match total {
-            Ok(total) => this.total = total,
-            Err(error) => tracing::error!(%error, "an operation is not applied"),
-        }));
-    }
-}
-
-impl Handler<AcknowledgeOperation> for Agent {
-    type Result = ();
-    fn handle(&mut self, acknowledged: AcknowledgeOperation, ctx: &mut Context<Self>) {
-        if self.obeys(ctx) {
-            let _ = self.operations.tell(Acknowledged(acknowledged));
-        }
     }
 }
 

@@ -14,17 +14,14 @@ use std::time::Duration;
 use meros_agent::{AgentEnd, LauncherEvent};
 use protocol::message::registration::Reregistered;
 use protocol::message::task::RunTasks;
-use protocol::{FrameworkInfo, Reason, TaskState};
+use protocol::{Reason, TaskState};
 use runtime::rehearsal::let_fall;
 use stage::*;
 
 /// Runs tasks of the framework's own executor, which outlives its agent.
 async fn run(world: &World, tasks: &[&str]) {
     world.master.tell(RunTasks {
-        framework: FrameworkInfo {
-            checkpoint: true,
-            ..framework()
-        },
+        framework: kept_framework(),
         tasks: tasks.iter().map(|id| custom(id)).collect(),
     });
     world.settle().await;
@@ -83,6 +80,34 @@ fn an_executor_subscribes_at_the_next_process_and_the_agent_comes_back_with_its_
         assert_eq!(script.heard()[3..], ["kill a None", "launch c"]);
         world.advance(10).await;
         assert!(world.stage.killed.lock().unwrap().is_empty());
+    });
+}
+
+/// A rehearsal found it: the tasks were on its disk, and who it is was not.
+#[test]
+fn an_agent_that_runs_tasks_before_it_is_told_who_it_is_comes_back_as_whom_the_tasks_name() {
+    let cast = Cast {
+        manners: Manners {
+            launches_first: vec![custom("a")],
+            ..Manners::default()
+        },
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        let (_node, script) = world.executor(0).await;
+        assert_eq!(script.heard(), ["subscribed own", "launch a"]);
+        let stage = still_there(&world);
+        let world = world.restart(stage).await;
+        world.advance(2).await;
+        let heard = world.master.heard.lock().unwrap();
+        let ids: Vec<_> = heard
+            .registrations
+            .iter()
+            .map(|(_, one)| one.agent.id.clone())
+            .collect();
+        assert_eq!(ids, [None, Some(agent_id())]);
+        let (_, last) = heard.registrations.last().unwrap();
+        assert_eq!(last.held.tasks[0].info.agent_id, agent_id());
     });
 }
 

@@ -12,6 +12,7 @@ use protocol::digest::{self, DigestKey, Printer};
 use protocol::message::registration::{
     Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
+use protocol::message::task::RunTasks;
 use protocol::seek::{find_announced, find_leader};
 use rand::Rng;
 use runtime::prelude::*;
@@ -265,6 +266,16 @@ impl Agent {
             resources,
             term_seen,
         })
+    }
+
+    /// A launch may be heard before the answer that takes the agent in, and that may be lost: one without an id knows from the launch who it is.
+    /// What it runs is on its disk under this id, so the next process of it must come back as the same.
+    pub(super) fn learn_id(&mut self, run: &RunTasks) {
+        if let (None, Some(task)) = (&self.info.id, run.tasks.first()) {
+            tracing::info!(agent = %task.agent_id, "a launch says who this agent is, before the answer to its registration");
+            self.info.id = Some(task.agent_id.clone());
+            self.tell_helpers();
+        }
     }
 
     /// A master says not now. The one that was announced has just begun to lead: the others, which do not, are not tried before it.

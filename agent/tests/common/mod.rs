@@ -61,6 +61,8 @@ pub struct Manners {
     pub total_ping_timeout: Duration,
     /// Under which term it leads.
     pub term: u64,
+    /// What it launches, before its answer is on its way, on an agent that is new.
+    pub launches_first: Vec<TaskInfo>,
     /// Whether the test answers summaries; else they are answered by that nothing is known.
     pub compares_by_hand: bool,
 }
@@ -72,6 +74,7 @@ impl Default for Manners {
             not_now: 0,
             total_ping_timeout: Duration::from_secs(75),
             term: 0,
+            launches_first: Vec::new(),
             compares_by_hand: false,
         }
     }
@@ -224,6 +227,15 @@ impl Handler<RegisterAgent> for FakeMaster {
                 reason: "the registry is busy".into(),
             });
         }
+        let first = std::mem::take(&mut self.manners.launches_first);
+        if let Some(agent) = self.agent.as_ref().filter(|_| !first.is_empty()) {
+            let framework = kept_framework();
+            let run = RunTasks {
+                framework,
+                tasks: first,
+            };
+            ctx.node().tell(agent, run).unwrap();
+        }
         Ok(self.welcome(id))
     }
 }
@@ -349,6 +361,14 @@ pub fn framework() -> FrameworkInfo {
     FrameworkInfo {
         id: Some(framework_id()),
         ..FrameworkInfo::new("", "test")
+    }
+}
+
+/// What it runs outlives its agent.
+pub fn kept_framework() -> FrameworkInfo {
+    FrameworkInfo {
+        checkpoint: true,
+        ..framework()
     }
 }
 
