@@ -14,7 +14,7 @@ use crate::scenario::FaultKind;
 
 const NAME: &str = "endings";
 
-/// What a master says to an agent whose machine is down.
+/// What a master says to an agent whose machine is down. The other reasons for which it may refuse one are not excused with it.
 const TAKEN_DOWN: [&str; 2] = ["down for maintenance", "was taken down"];
 
 /// The checker.
@@ -22,16 +22,16 @@ const TAKEN_DOWN: [&str; 2] = ["down for maintenance", "was taken down"];
 pub struct Endings {
     /// Nodes that have forgotten what they had promised.
     put_back: BTreeSet<String>,
-    /// Some machines were taken down.
-    maintained: bool,
+    /// Nodes whose machines an operator has taken down, be it for a while.
+    maintained: BTreeSet<String>,
     judgements: u64,
 }
 
 impl Endings {
     /// Whether it is an agent whose machine was taken down, as the master says.
-    fn is_taken_down(&self, role: Role, words: &str) -> bool {
+    fn is_taken_down(&self, node: &str, role: Role, words: &str) -> bool {
         let says_so = TAKEN_DOWN.iter().any(|said| words.contains(said));
-        self.maintained && role == Role::Agent && says_so
+        role == Role::Agent && says_so && self.maintained.contains(node)
     }
 }
 
@@ -45,14 +45,16 @@ impl Checker for Endings {
             What::NodeStarted { .. } => self.judgements += 1,
             What::DiskPutBack { node } => drop(self.put_back.insert(node.to_owned())),
             What::FaultBegan(fault) => {
-                self.maintained |= matches!(fault.kind, FaultKind::Maintain { .. });
+                if let FaultKind::Maintain { node } = &fault.kind {
+                    self.maintained.insert(node.clone());
+                }
             }
             What::NodeGaveUp {
                 node,
                 role,
                 words,
                 disk_failed: false,
-            } if !self.put_back.contains(node) && !self.is_taken_down(role, words) => {
+            } if !self.put_back.contains(node) && !self.is_taken_down(node, role, words) => {
                 let what =
                     format!("{node} ends by itself, and no fault leaves it no other way: {words}");
                 return broken(NAME, event.at, what);
@@ -123,15 +125,14 @@ mod tests {
                 node: "agent-1".to_owned(),
             },
         };
-        let mut down = stage();
-        down.fact(What::FaultBegan(&fault))
-            .fact(gives_up(
-                "agent-1",
-                Role::Agent,
-                "its machine was taken down",
-            ))
-            .is_clean();
-        down.fact(gives_up("agent-1", Role::Agent, "it has had enough"))
-            .is_broken("it has had enough");
+        let down = |then| {
+            let mut down = stage();
+            down.fact(What::FaultBegan(&fault)).fact(then);
+            down
+        };
+        let words = "its machine was taken down";
+        down(gives_up("agent-1", Role::Agent, words)).is_clean();
+        down(gives_up("agent-2", Role::Agent, words)).is_broken("agent-2 ends by itself");
+        down(gives_up("agent-1", Role::Agent, "it has had enough")).is_broken("it has had enough");
     }
 }
