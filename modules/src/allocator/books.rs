@@ -51,7 +51,7 @@ use charging::Charging;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
-use returning::Looked;
+use returning::{Haste, Looked};
 use shared::take_held;
 
 /// One agent.
@@ -88,6 +88,7 @@ struct Framework {
     /// How many unanswered offers it may hold, while it does (W8).
     budget_spent: Option<u64>,
     capabilities: BTreeSet<Capability>,
+    haste: Haste,
 }
 
 /// Everything the allocator knows.
@@ -223,7 +224,8 @@ impl Books {
         self.awaited = None;
     }
 
-    /// Some roles have other weights now, 1 being none.
+    /// Some roles have other weights now, 1 being none. All agents are looked at: who goes first is another one everywhere, and only
+    /// operators change weights.
     pub fn weights_changed(&mut self, changed: &WeightsChanged) {
         self.weigh(&changed.weights);
         self.mark_everybody();

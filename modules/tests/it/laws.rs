@@ -13,6 +13,7 @@
 mod facts;
 mod history;
 mod ledger;
+mod tenants;
 mod words;
 
 use modules::sorter::{Lottery, Order, Priority};

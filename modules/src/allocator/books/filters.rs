@@ -141,14 +141,19 @@ impl Books {
         self.mark(slot, Mark::Batch);
     }
 
+    /// Whether there is an agent in that slot, and it would be looked at later than so.
+    pub(super) fn would_mark(&self, slot: u32, mark: Mark) -> bool {
+        let agent = self.agents.get(slot as usize).and_then(Option::as_ref);
+        agent.is_some_and(|agent| agent.mark < mark)
+    }
+
     pub(super) fn mark(&mut self, slot: u32, mark: Mark) {
-        let Some(Some(agent)) = self.agents.get_mut(slot as usize) else {
-            return;
-        };
-        if agent.mark >= mark {
+        if !self.would_mark(slot, mark) {
             return;
         }
-        agent.mark = mark;
+        if let Some(Some(agent)) = self.agents.get_mut(slot as usize) {
+            agent.mark = mark;
+        }
         match mark {
             Mark::Unmarked => {}
             Mark::Batch => self.marked[0].push(slot),
@@ -156,6 +161,7 @@ impl Books {
         }
     }
 
+    /// Has the next run look at all agents. For what operators change and what concerns everybody: what a framework does is never that.
     pub(super) fn mark_everybody(&mut self) {
         self.everybody = true;
     }

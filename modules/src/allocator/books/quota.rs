@@ -85,7 +85,7 @@ pub struct Quotas {
 }
 
 impl Books {
-    /// Some roles have other quotas now.
+    /// Some roles have other quotas now. All agents are looked at: what is kept free may be kept on any, and only operators change quotas.
     pub fn quotas_changed(&mut self, changed: &QuotasChanged) {
         self.quotas.change(&changed.quotas);
         self.mark_everybody();
