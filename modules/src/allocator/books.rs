@@ -122,7 +122,8 @@ pub struct Books {
     /// Until so many agents were added, nothing is granted.
     awaited: Option<usize>,
     marked: [Vec<u32>; 2],
-    everybody: bool,
+    /// When all agents are looked at.
+    everybody: Mark,
     looked: Looked,
     /// What was refused of late, on whatever agent.
     refusals: refused::Known,
@@ -166,7 +167,7 @@ impl Default for Books {
             whitelist: None,
             awaited: None,
             marked: Default::default(),
-            everybody: false,
+            everybody: Mark::Unmarked,
             looked: Looked::default(),
             refusals: refused::Known::default(),
             ends: BTreeSet::new(),
@@ -228,7 +229,7 @@ impl Books {
     /// operators change weights.
     pub fn weights_changed(&mut self, changed: &WeightsChanged) {
         self.weigh(&changed.weights);
-        self.mark_everybody();
+        self.mark_everybody(Mark::Run);
     }
 
     fn weigh(&mut self, weights: &BTreeMap<String, f64>) {

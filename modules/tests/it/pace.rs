@@ -286,7 +286,7 @@ fn whoever_wants_or_understands_something_else_is_asked_about_everything() {
     assert_eq!(told(roles("*")), 0, "one role less");
 }
 
-/// What wants something else all the time: all agents are looked at once at once, and else by the batches, which others have too.
+/// Between two batches all agents are looked at for it a single time; whatever it wants after that waits for the batch.
 #[test]
 fn who_wants_something_else_without_end_has_all_looked_at_once_between_two_batches() {
     let mut all = Workload::of(&Shape::of(3_000, 2), 7);

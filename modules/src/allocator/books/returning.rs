@@ -163,19 +163,27 @@ impl Books {
         unasked
             .into_iter()
             .for_each(|slot| self.mark(slot, Mark::Run));
-        let missed = self.looked.missed(away);
+        if self.everybody == Mark::Run {
+            return;
+        }
+        let all = self.by_id.len();
+        let missed = (away.since > 0).then(|| self.looked.missed(away));
+        let soon =
+            |(slot, mark): &&(u32, Mark)| *mark == Mark::Run && self.would_mark(*slot, *mark);
         let more = missed
-            .iter()
-            .filter(|(slot, mark)| self.would_mark(*slot, *mark))
-            .filter(|(_, mark)| *mark == Mark::Run)
-            .count();
-        let most = self.by_id.len().max(AT_ONCE_MIN);
+            .as_ref()
+            .map_or(all, |missed| missed.iter().filter(soon).count());
         let batches = self.looked.batches;
         let member = self.clients.get(client);
         let framework = member.and_then(|member| self.frameworks.get_mut(&member.framework));
-        let at_once = framework.is_none_or(|one| one.haste.allows(more, most, batches));
-        for (slot, mark) in missed {
-            self.mark(slot, if at_once { mark } else { Mark::Batch });
+        let at_once = framework
+            .is_none_or(|framework| framework.haste.allows(more, all.max(AT_ONCE_MIN), batches));
+        let most = if at_once { Mark::Run } else { Mark::Batch };
+        match missed {
+            None => self.mark_everybody(most),
+            Some(missed) => missed
+                .into_iter()
+                .for_each(|(slot, mark)| self.mark(slot, mark.min(most))),
         }
     }
 }

@@ -21,7 +21,7 @@ use super::words::{REMOTE, Wish, attributes, demand, domain, labels, mount, on_d
 use crate::cluster::{added, agent, framework, lent};
 
 pub const AGENTS: u32 = 4;
-const FRAMEWORKS: u32 = 4;
+pub const FRAMEWORKS: u32 = 4;
 /// The roles of frameworks.
 pub const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
 /// The roles that may have a quota or a weight.
@@ -46,6 +46,8 @@ pub enum Fact {
     Revived(u32, Option<usize>),
     /// Gives back the nth holding, in part or whole, and perhaps refuses it for some tenths of a second.
     Recovered(usize, bool, Option<u64>),
+    /// A framework gives back all that it holds, and refuses it for some tenths of a second.
+    Refused(u32, u64),
     /// Gives back what was never held.
     Invented(u32, u32, u32),
     /// The nth holder reserves what is nobody's of what it holds.
@@ -210,6 +212,18 @@ impl<O: Order> World<O> {
                 let given = if part { cpus } else { held };
                 let refuse = refuse.map(|tenths| Duration::from_millis(tenths * 100));
                 self.recovered(agent, who, &given, refuse);
+            }
+            Fact::Refused(n, tenths) => {
+                let id = framework(&format!("f{n}"));
+                let hosts = self.ledger.hosts.clone();
+                let all = hosts.into_iter().flat_map(|(agent, host)| {
+                    let held = host.held.into_iter();
+                    held.map(move |(who, held)| (agent.clone(), who, held))
+                });
+                let refuse = Some(Duration::from_millis(tenths * 100));
+                for (agent, who, held) in all.filter(|(_, who, _)| who.0 == id) {
+                    self.recovered(agent, who, &held, refuse);
+                }
             }
             Fact::Invented(n, m, size) => {
                 let what = Resources::parse(&format!("cpus:{size};mem:7")).unwrap();

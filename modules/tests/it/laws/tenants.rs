@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
-use super::facts::ROLES;
-use super::history::World;
+use super::facts::{FRAMEWORKS, Fact, ROLES};
+use super::history::{Step, World};
 use super::ledger::Tenant;
 use super::words::{Wish, demand, demand_in_each, wish};
 use crate::cluster::{framework, subscribed};
@@ -44,6 +44,46 @@ pub fn changed() -> impl Strategy<Value = Changed> {
         2 => proptest::option::of(0..ROLES.len()).prop_map(Changed::Suppressed),
         2 => any::<bool>().prop_map(Changed::Active),
     ]
+}
+
+/// A framework that is alone in wanting anything refuses all that it has, is away for a moment or says that it is something else, and is back: what
+/// nobody else wants meanwhile is looked at only if that is noticed.
+pub fn returning() -> impl Strategy<Value = Vec<Step>> {
+    let (back, run) = (proptest::option::weighted(0.7, changed()), any::<bool>());
+    (0..FRAMEWORKS, 0_u8..6, back, any::<bool>(), run).prop_map(|(f, how, back, refuses, runs)| {
+        let others = (0..FRAMEWORKS).filter(|other| *other != f);
+        let mut told: Vec<Fact> = others.map(|other| Fact::Suppressed(other, None)).collect();
+        told.push(Fact::Revived(f, None));
+        let mut steps: Vec<Step> = told.into_iter().map(Step::Tell).collect();
+        steps.push(Step::Settle);
+        let run = || Step::Honest(true, Vec::new());
+        if refuses {
+            steps.extend([Step::Tell(Fact::Refused(f, 1_000)), run()]);
+        }
+        let activity = |on| Fact::FrameworkBack(f, Some(Changed::Active(on)));
+        let (leaves, comes) = match how {
+            0 => (
+                Fact::FrameworkActivity(f, false),
+                Some(Fact::FrameworkActivity(f, true)),
+            ),
+            1 => (activity(false), Some(activity(true))),
+            2 => (
+                Fact::FrameworkRemoved(f),
+                Some(Fact::FrameworkAdded(f, 4, 0, None)),
+            ),
+            3 => (Fact::Suppressed(f, None), Some(Fact::Revived(f, None))),
+            4 => (Fact::Budget(f, true), Some(Fact::Budget(f, false))),
+            _ => (Fact::FrameworkBack(f, back.clone()), None),
+        };
+        steps.push(Step::Tell(leaves));
+        if runs {
+            steps.extend([Step::Tell(Fact::Refused(f, 0)), run()]);
+        }
+        steps.extend(comes.map(Step::Tell));
+        steps.push(Step::Tell(Fact::FrameworkBack(f, back)));
+        steps.push(Step::Settle);
+        steps
+    })
 }
 
 /// The roles of that number; with none, no roles.
