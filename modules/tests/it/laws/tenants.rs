@@ -119,9 +119,8 @@ impl<O: Order> World<O> {
             None => {}
             Some(Changed::Roles(n)) => tenant.roles = roles(Some(n)),
             Some(Changed::Can(n)) => {
-                if !tenant.can.remove(&CAPABILITIES[n]) {
-                    tenant.can.insert(CAPABILITIES[n]);
-                }
+                let other = BTreeSet::from([CAPABILITIES[n]]);
+                tenant.can = &tenant.can ^ &other;
             }
             Some(Changed::Wish(wish)) => tenant.demand = wish.map(demand),
             Some(Changed::Suppressed(named)) => tenant.suppressed = roles(named),
