@@ -2,6 +2,9 @@
 //!
 //! For work on the allocator itself, without the release build of everything: `cargo bench -p meros-modules --bench cases -- NAME ROUNDS`, where
 //! a case is measured if its name contains `NAME`. `meros bench allocator` measures the same by its flags, and more.
+//!
+//! Its `main` is its own and not criterion's, as in `allocator.rs`: a run of it is to be told as `meros bench allocator` tells it, by the same code, in
+//! processor time, beside a peer that was recorded elsewhere and with what is asked of it; criterion has places for none of these.
 
 use std::time::Duration;
 

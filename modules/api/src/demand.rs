@@ -47,21 +47,21 @@ pub struct Looks<'a> {
     pub domain: Option<&'a Domain>,
 }
 
-/// The constraints of one demand, ready to be asked.
-#[derive(Clone, Debug, Default)]
+/// The constraints of one demand, ready to be asked. Equal are those that hold for the same agents because they say the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentTest {
     groups: Vec<Vec<Test>>,
     /// Groups that only name one host, as one set: a long list of nodes costs one look.
     hosts: BTreeSet<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Test {
     selector: Selector,
     holds: Holds,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Holds {
     Exists(bool),
     Equals(bool, String),

@@ -51,7 +51,7 @@ use charging::Charging;
 use departing::Departure;
 use filters::Mark;
 use quota::Quotas;
-use returning::Looked;
+use returning::{Haste, Looked};
 use shared::take_held;
 
 /// One agent.
@@ -88,6 +88,7 @@ struct Framework {
     /// How many unanswered offers it may hold, while it does (W8).
     budget_spent: Option<u64>,
     capabilities: BTreeSet<Capability>,
+    haste: Haste,
 }
 
 /// Everything the allocator knows.
@@ -121,7 +122,8 @@ pub struct Books {
     /// Until so many agents were added, nothing is granted.
     awaited: Option<usize>,
     marked: [Vec<u32>; 2],
-    everybody: bool,
+    /// When all agents are looked at.
+    everybody: Mark,
     looked: Looked,
     /// What was refused of late, on whatever agent.
     refusals: refused::Known,
@@ -165,7 +167,7 @@ impl Default for Books {
             whitelist: None,
             awaited: None,
             marked: Default::default(),
-            everybody: false,
+            everybody: Mark::Unmarked,
             looked: Looked::default(),
             refusals: refused::Known::default(),
             ends: BTreeSet::new(),
@@ -223,10 +225,11 @@ impl Books {
         self.awaited = None;
     }
 
-    /// Some roles have other weights now, 1 being none.
+    /// Some roles have other weights now, 1 being none. All agents are looked at: who goes first is another one everywhere, and only
+    /// operators change weights.
     pub fn weights_changed(&mut self, changed: &WeightsChanged) {
         self.weigh(&changed.weights);
-        self.mark_everybody();
+        self.mark_everybody(Mark::Run);
     }
 
     fn weigh(&mut self, weights: &BTreeMap<String, f64>) {

@@ -28,6 +28,11 @@ impl Choice {
         }
     }
 
+    /// Whether the other would take the same agents, because the same is demanded.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.test == other.test
+    }
+
     /// Whether it would take any agent.
     pub fn is_open(&self) -> bool {
         self.test.is_open()

@@ -58,6 +58,19 @@ pub struct Takes {
     pub shared: bool,
     /// Refined reservations.
     pub refined: bool,
+    /// What agents lend, which may be taken back at any time.
+    pub revocable: bool,
+}
+
+impl Takes {
+    /// Whether whoever takes this can make use of something that whoever takes the other cannot.
+    pub(super) fn is_more_than(&self, other: &Self) -> bool {
+        (self.gpus && !other.gpus)
+            || (self.remote && !other.remote)
+            || (self.shared && !other.shared)
+            || (self.refined && !other.refined)
+            || (self.revocable && !other.revocable)
+    }
 }
 
 /// What counts of a client where its filters are looked at, which is done for very many.
@@ -335,12 +348,14 @@ impl Clients {
         self.touch(client);
     }
 
-    /// A client's offers have this shape from now on.
-    pub fn set_shape(&mut self, client: Client, shape: Shape) {
-        if let Some(member) = self.get_mut(client) {
-            member.shape = shape;
-            self.touch(client);
-        }
+    /// A client's offers have this shape from now on. Says whether it is another one.
+    pub fn set_shape(&mut self, client: Client, shape: Shape) -> bool {
+        let Some(member) = self.get_mut(client).filter(|one| one.shape != shape) else {
+            return false;
+        };
+        member.shape = shape;
+        self.touch(client);
+        true
     }
 
     /// A client holds more on an agent; it is the first that it holds there in that pool, or not.

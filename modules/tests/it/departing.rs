@@ -122,6 +122,23 @@ fn whoever_has_answered_is_left_alone_for_as_long_as_it_said() {
     });
 }
 
+/// Its scheduler has failed over, and what the one before it was asked is withdrawn.
+#[test]
+fn who_subscribes_again_is_asked_again_at_once_unless_it_is_being_asked_or_left_alone() {
+    rehearse(|node| async move {
+        let cluster = Cluster::departing(&node).await;
+        assert_eq!(cluster.asked_to_leave().await, ["f1 a1", "f2 a1"]);
+        cluster.answer("f1", "a1", None);
+        cluster.framework("f1", "f1", &[]);
+        assert_eq!(cluster.asked_to_leave().await, ["f1 a1"]);
+        cluster.framework("f1", "f1", &[]);
+        assert_eq!(cluster.asked_to_leave().await, NOBODY, "it is being asked");
+        cluster.answer("f1", "a1", Some(100 * SECOND));
+        cluster.framework("f1", "f1", &[]);
+        assert_eq!(cluster.asked_to_leave().await, NOBODY, "not for a while");
+    });
+}
+
 #[test]
 fn another_plan_asks_anew_and_none_asks_nobody() {
     rehearse(|node| async move {

@@ -13,6 +13,7 @@
 mod facts;
 mod history;
 mod ledger;
+mod tenants;
 mod words;
 
 use modules::sorter::{Lottery, Order, Priority};
@@ -21,7 +22,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use facts::Fact;
-use history::{Step, World, step};
+use history::{Step, World, steps};
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
@@ -29,7 +30,7 @@ proptest! {
     /// S47, S50: regular and revocable resources have books of their own.
     #[test]
     fn no_history_and_no_sorter_over_commits_an_agent(
-        steps in proptest::collection::vec(step(), 1..80),
+        steps in steps(),
         charges in any::<bool>(),
     ) {
         let mut world = World::default();
@@ -48,13 +49,13 @@ proptest! {
 
     /// S113: the laws are the allocator's, whoever goes first.
     #[test]
-    fn strict_priority_over_commits_no_agent(steps in proptest::collection::vec(step(), 1..80)) {
+    fn strict_priority_over_commits_no_agent(steps in steps()) {
         play_in(World::ordered_by(|| Priority), steps);
     }
 
     #[test]
     fn no_lottery_over_commits_an_agent(
-        steps in proptest::collection::vec(step(), 1..80),
+        steps in steps(),
         seed in any::<u64>(),
     ) {
         let lottery = || Lottery::new(SmallRng::seed_from_u64(seed));

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use module_api::allocator::{Revived, Suppressed, WeightsChanged};
+use module_api::allocator::{
+    FrameworkActivity, FrameworkAdded, Revived, Suppressed, WeightsChanged,
+};
 use modules::workload::{Shape, Workload};
+use protocol::{Capability, Demand};
+use resources::Quantities;
 use runtime::rehearsal::rehearse;
 
-use crate::cluster::{Cluster, framework};
+use crate::cluster::{Cluster, framework, subscribed};
 
 /// As any framework that does not want what it is offered.
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
@@ -114,6 +118,50 @@ fn who_revives_without_end_begins_no_runs() {
     });
 }
 
+/// As it subscribes again, or updates itself without a change.
+fn added(name: &str) -> FrameworkAdded {
+    subscribed(name, "*", &[])
+}
+
+fn activity(name: &str, active: bool) -> FrameworkActivity {
+    let framework_id = framework(name);
+    FrameworkActivity {
+        framework_id,
+        active,
+    }
+}
+
+/// A scheduler that crashes and comes back in a loop costs nobody anything, whether the master saw its link break or not.
+#[test]
+fn who_subscribes_again_without_end_begins_no_runs() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("loud", "*", &[]);
+        for n in 0..20 {
+            cluster.agent(&format!("a{n}"), "cpus:4;mem:1024;gpus:1");
+        }
+        let mut before = runs(&cluster).await;
+        for disconnects in [false, true] {
+            for _ in 0..60 {
+                if disconnects {
+                    let away = activity("loud", false);
+                    cluster.allocator.tell(away).unwrap();
+                    cluster.wait(Duration::from_millis(3)).await;
+                    let back = activity("loud", true);
+                    cluster.allocator.tell(back).unwrap();
+                    cluster.wait(Duration::from_millis(3)).await;
+                }
+                cluster.allocator.tell(added("loud")).unwrap();
+                cluster.wait(Duration::from_millis(3)).await;
+            }
+            let after = runs(&cluster).await;
+            // No more than the batch that may have been due.
+            assert!(after <= before + 1.0, "{} runs", after - before);
+            before = after;
+        }
+    });
+}
+
 /// The agents that the next run looks at.
 fn looked_at(all: &mut Workload, batch: bool) -> usize {
     let looked_at = all.candidates(batch).len();
@@ -172,4 +220,91 @@ fn who_leaves_amid_a_run_and_comes_back_waits_for_the_batch() {
     assert_eq!(looked_at(&mut all, true), 0);
     all.books.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, false), 1);
+}
+
+#[test]
+fn who_subscribes_again_is_asked_about_what_was_looked_at_without_it_and_what_it_had_refused() {
+    let mut all = Workload::of(&Shape::of(40, 2), 7);
+    let (own, others): (Vec<_>, Vec<_>) = all
+        .run(true)
+        .into_iter()
+        .partition(|grant| grant.framework_id == framework("framework-0"));
+    all.books.framework_added(added("framework-0"));
+    assert_eq!(looked_at(&mut all, true), 0, "it was asked about all");
+
+    // Declined, looked at for the other, held by it.
+    all.decline(own[..5].to_vec());
+    assert_eq!(all.run(false).len(), 5);
+    all.books.framework_added(added("framework-0"));
+    assert_eq!(looked_at(&mut all, true), 0, "it still refuses that");
+    all.books
+        .framework_activity(&activity("framework-0", false));
+    assert_eq!(looked_at(&mut all, true), 0, "nobody is asked for who left");
+    all.books.framework_added(added("framework-0"));
+    assert_eq!(looked_at(&mut all, false), 5, "whoever left forgets");
+
+    all.books
+        .framework_activity(&activity("framework-0", false));
+    all.decline(others[..3].to_vec());
+    assert_eq!(all.run(false).len(), 0, "nobody else wants it");
+    all.books.framework_activity(&activity("framework-0", true));
+    assert_eq!(all.run(false).len(), 3, "what nobody was offered meanwhile");
+}
+
+/// Another demand of each offer, each time it is called.
+fn demanding(name: &str, cpus: u32) -> FrameworkAdded {
+    let mut fact = added(name);
+    let quantities = |text: String| Quantities::parse(&text).unwrap();
+    let least = quantities(format!("cpus:{cpus}"));
+    let demand = Demand::shaped(least, Quantities::new());
+    fact.wants.demands = [("*".to_owned(), demand)].into();
+    fact
+}
+
+#[test]
+fn whoever_wants_or_understands_something_else_is_asked_about_everything() {
+    let mut all = Workload::of(&Shape::of(40, 2), 7);
+    all.run(true);
+    let mut told = |fact: FrameworkAdded| {
+        all.books.framework_added(fact);
+        looked_at(&mut all, false)
+    };
+    assert_eq!(told(demanding("framework-0", 2)), 40, "a demand");
+    assert_eq!(told(demanding("framework-0", 2)), 0, "the same");
+    assert_eq!(told(demanding("framework-0", 3)), 40, "another");
+    let gpus = [Capability::GpuResources];
+    let mut capable = demanding("framework-0", 3);
+    capable.info.capabilities = gpus.into();
+    assert_eq!(told(capable.clone()), 40, "it can more");
+    assert_eq!(told(demanding("framework-0", 3)), 0, "it can less");
+    capable.wants.suppressed_roles = ["*".to_owned()].into();
+    assert_eq!(told(capable.clone()), 0, "it wants nothing now");
+    capable.wants = demanding("framework-0", 3).wants;
+    assert_eq!(told(capable), 40, "what it was not asked as it is now");
+    let roles = |roles: &str| subscribed("framework-1", roles, &[]);
+    assert_eq!(told(roles("*,a")), 40, "a role");
+    assert_eq!(told(roles("*")), 0, "one role less");
+}
+
+/// Between two batches all agents are looked at for it a single time; whatever it wants after that waits for the batch.
+#[test]
+fn who_wants_something_else_without_end_has_all_looked_at_once_between_two_batches() {
+    let mut all = Workload::of(&Shape::of(3_000, 2), 7);
+    all.run(true);
+    for batch in 0..3 {
+        let runs = (0..60).map(|n| {
+            let fact = demanding("framework-0", 1 + (batch * 60 + n) % 20);
+            all.books.framework_added(fact);
+            looked_at(&mut all, false)
+        });
+        let at_once: usize = runs.sum();
+        assert_eq!(at_once, 3_000, "by no batch");
+        assert_eq!(looked_at(&mut all, true), 3_000, "by the batch");
+    }
+    // Nobody else waits for that.
+    all.books.framework_added(demanding("framework-0", 9));
+    all.books.framework_added(demanding("framework-0", 8));
+    assert_eq!(looked_at(&mut all, false), 3_000);
+    all.books.framework_added(demanding("framework-1", 9));
+    assert_eq!(looked_at(&mut all, false), 3_000);
 }

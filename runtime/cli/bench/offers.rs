@@ -2,7 +2,8 @@
 //!
 //! A real master with its allocator and sorter and a crowd of agents without anything behind them (see [`simulator::crowd::embedded`]), and real
 //! drivers that decline whatever they are offered for an hour: so every agent is offered once to every framework, and then it is over. Beside it
-//! how soon a lone decline becomes the next framework's offer. The limit of both is what bare actors do between as many threads (`bare`).
+//! how soon a lone decline becomes the next framework's offer, and how soon what a task has used is offered again after its end. The limit of all is what bare
+//! actors do between as many threads (`bare`).
 
 mod bare;
 
@@ -13,7 +14,7 @@ use runtime::{Clock, Statistics};
 use serde_json::json;
 use simulator::crowd::declining::declined;
 use simulator::crowd::embedded::Embedded;
-use simulator::crowd::reoffered::reoffered;
+use simulator::crowd::reoffered::{Freed, reoffered};
 
 use self::bare::Bare;
 use super::{Figure, OutputFlags, of_crowd, report, rounded};
@@ -39,7 +40,7 @@ pub struct OffersArgs {
     /// How many frameworks, each of which is offered each agent once
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     frameworks: u32,
-    /// How many offers are declined one at a time, to see how soon another framework is offered the same
+    /// How many offers are declined, and how many tasks end, one at a time, to see how soon the same is offered again
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     reoffers: u32,
     #[command(flatten)]
@@ -60,7 +61,8 @@ async fn measure(args: &OffersArgs) -> Outcome<Vec<Figure>> {
     let (clock, bare) = (Clock::real(), Bare::start().await?);
     let mut figures = vec![offers(args, &clock, &bare).await?];
     if args.reoffers > 0 {
-        figures.push(reoffers(args, &clock, &bare).await?);
+        figures.push(reoffers(args, &clock, &bare, Freed::Declined).await?);
+        figures.push(reoffers(args, &clock, &bare, Freed::Ended).await?);
     }
     Ok(figures)
 }
@@ -88,26 +90,40 @@ async fn offers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figure
     })
 }
 
-async fn reoffers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figure> {
+async fn reoffers(args: &OffersArgs, clock: &Clock, bare: &Bare, freed: Freed) -> Outcome<Figure> {
     let agents = args.agents.min(KEPT_MAX);
     say(args, &format!("{agents} agents register"));
     let cluster = Embedded::start(agents, 0).await.map_err(of_crowd)?;
-    say(args, "offers are declined one at a time");
-    let times = reoffered(&cluster, agents, KEEPERS, args.reoffers).await;
+    let (bench, what, from, to) = match freed {
+        Freed::Declined => (
+            "reoffer_latency",
+            "offers are declined",
+            "a decline",
+            "the offer of it to another framework",
+        ),
+        Freed::Ended => (
+            "reoffer_ended_latency",
+            "tasks end",
+            "the end of a task, at its agent",
+            "the next offer of what it used",
+        ),
+    };
+    say(args, &format!("{what} one at a time"));
+    let times = reoffered(&cluster, agents, KEEPERS, args.reoffers, freed).await;
     let times = times.map_err(of_crowd)?;
     cluster.stop().await;
     let bare = bare.again(clock, args.reoffers, PAUSE).await;
     let (ours, limit) = (statistics(&times)?, statistics(&bare)?);
     Ok(Figure {
-        bench: "reoffer_latency",
+        bench,
         figure: ours.p50,
         unit: "ms, p50",
         limit: limit.p50,
         limit_is: "bare actix: six hops between as many threads",
         parameters: json!({
-            "agents": agents, "frameworks": KEEPERS, "declines": times.len(),
+            "agents": agents, "frameworks": KEEPERS, "times": times.len(),
             "p99": rounded(ours.p99), "p99_limit": rounded(limit.p99),
-            "from": "a decline", "to": "the offer of it to another framework", "cores": cores(),
+            "from": from, "to": to, "cores": cores(),
         }),
     })
 }
@@ -115,7 +131,7 @@ async fn reoffers(args: &OffersArgs, clock: &Clock, bare: &Bare) -> Outcome<Figu
 /// What these times say, in milliseconds.
 fn statistics(times: &[Duration]) -> Outcome<Statistics> {
     let times = times.iter().map(|time| time.as_secs_f64() * 1e3);
-    Statistics::of(times).ok_or_else(|| Failure::new("fewer than two declines were timed"))
+    Statistics::of(times).ok_or_else(|| Failure::new("fewer than two offers were timed"))
 }
 
 fn cores() -> usize {

@@ -5,17 +5,19 @@
 //! |---|---|
 //! | `embedded` | a real master and a crowd in one process |
 //! | `declining` | frameworks that decline what they are offered there, and how fast they are offered it |
-//! | `reoffered` | how soon what one framework declines there is offered to another |
+//! | `reoffered` | how soon what one framework declines there, or what its task gave back, is offered again |
 //! | `returning` | agents that come back to the next leader all at once, in one process |
+//! | `tasks` | tasks that agents are told to run, which end when that is wanted |
 //!
 //! Hears its master. What it says it has are tasks that nobody runs (`master::measure`), told in the rounds of the real agent's
 //! [`Telling`] and with the pauses of its [`Backoff`]. Remembers its master, and counts itself in the crowd's [`Tally`]. It launches
-//! nothing and obeys nothing else.
+//! nothing, and obeys nothing else but that it says of the tasks that it was told to run that they have finished, once it is asked to.
 
 pub mod declining;
 pub mod embedded;
 pub mod reoffered;
 pub mod returning;
+pub mod tasks;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -31,6 +33,9 @@ use protocol::digest::Printer;
 use protocol::message::registration::{
     LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
 };
+use protocol::message::scheduler::AcknowledgeStatus;
+use protocol::message::task::RunTasks;
+use protocol::{FrameworkId, TaskInfo};
 use rand::Rng;
 use runtime::NodeId;
 use runtime::prelude::*;
@@ -106,6 +111,8 @@ pub struct StandIn {
     /// The newest term whose leader was announced.
     announced: u64,
     neighbours: Vec<Handle<StandIn>>,
+    /// What it was told to run and has not been asked to end.
+    tasks: Vec<(FrameworkId, TaskInfo)>,
 }
 
 impl StandIn {
@@ -123,6 +130,7 @@ impl StandIn {
             waiting: Vec::new(),
             announced: 0,
             neighbours: Vec::new(),
+            tasks: Vec::new(),
         }
     }
 
@@ -256,6 +264,8 @@ impl Process for StandIn {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear::<PingAgent>(&[Role::Master]);
         ears.hear::<LeaderAnnounced>(&[Role::Master]);
+        ears.hear::<RunTasks>(&[Role::Master]);
+        ears.hear::<AcknowledgeStatus>(&[Role::Master]);
     }
 }
 

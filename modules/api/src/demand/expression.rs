@@ -21,6 +21,15 @@ pub(super) struct Expression {
     whole: Regex,
 }
 
+/// Of the same text is the same program made.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Expression {}
+
 impl Expression {
     /// The expression of this text, or what is wrong with it.
     pub(super) fn new(text: &str) -> Result<Self, String> {

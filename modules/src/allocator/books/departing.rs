@@ -9,8 +9,8 @@ use module_api::allocator::{InverseAnswered, InverseGrant, UnavailabilityChanged
 use protocol::{AgentId, FrameworkId, Unavailability};
 use runtime::Instant;
 
-use super::Books;
 use super::filters::Mark;
+use super::{Agent, Books};
 
 /// An agent that will be away.
 #[derive(Clone, Debug)]
@@ -62,6 +62,32 @@ impl Books {
             }
         }
         refused
+            .into_iter()
+            .for_each(|slot| self.mark(slot, Mark::Run));
+    }
+
+    /// A framework that takes part is asked at once to leave where it has something and is neither being asked nor to be left alone.
+    pub(super) fn ask_again_to_leave(&mut self, id: &FrameworkId) {
+        if !self.frameworks.get(id).is_some_and(|one| one.active) {
+            return;
+        }
+        let clients = self.clients.of(id);
+        let mut unasked = Vec::new();
+        for (agent_id, departure) in &self.departing {
+            if departure.asked.contains(id) || departure.refused.contains_key(id) {
+                continue;
+            }
+            let slot = self.by_id.get(agent_id).copied();
+            let agent = slot.and_then(|slot| self.agents[slot as usize].as_ref());
+            let holds = |agent: &Agent| {
+                let mut sides = agent.sides.iter();
+                sides.any(|side| clients.iter().any(|one| side.holders.get(*one).is_some()))
+            };
+            if agent.is_some_and(holds) {
+                unasked.extend(slot);
+            }
+        }
+        unasked
             .into_iter()
             .for_each(|slot| self.mark(slot, Mark::Run));
     }

@@ -141,14 +141,19 @@ impl Books {
         self.mark(slot, Mark::Batch);
     }
 
+    /// Whether there is an agent in that slot, and it would be looked at later than so.
+    pub(super) fn would_mark(&self, slot: u32, mark: Mark) -> bool {
+        let agent = self.agents.get(slot as usize).and_then(Option::as_ref);
+        agent.is_some_and(|agent| agent.mark.max(self.everybody) < mark)
+    }
+
     pub(super) fn mark(&mut self, slot: u32, mark: Mark) {
-        let Some(Some(agent)) = self.agents.get_mut(slot as usize) else {
-            return;
-        };
-        if agent.mark >= mark {
+        if !self.would_mark(slot, mark) {
             return;
         }
-        agent.mark = mark;
+        if let Some(Some(agent)) = self.agents.get_mut(slot as usize) {
+            agent.mark = mark;
+        }
         match mark {
             Mark::Unmarked => {}
             Mark::Batch => self.marked[0].push(slot),
@@ -156,19 +161,22 @@ impl Books {
         }
     }
 
-    pub(super) fn mark_everybody(&mut self) {
-        self.everybody = true;
+    /// Has all agents looked at: for what operators change and concerns everybody, and for a client that was asked about none of them yet.
+    pub(super) fn mark_everybody(&mut self, mark: Mark) {
+        self.everybody = self.everybody.max(mark);
     }
 
     /// Whether something has happened that a run should follow at once.
     pub fn wants_run(&self) -> bool {
-        !self.is_paused() && (self.everybody || !self.marked[1].is_empty())
+        !self.is_paused() && (self.everybody == Mark::Run || !self.marked[1].is_empty())
     }
 
     /// The agents that this run looks at, in order of their slots; they are marked no more.
     pub(super) fn take_marked(&mut self, batch: bool) -> Vec<u32> {
         let mut slots = std::mem::take(&mut self.marked[1]);
-        if std::mem::take(&mut self.everybody) {
+        let due = if batch { Mark::Batch } else { Mark::Run };
+        if self.everybody >= due {
+            self.everybody = Mark::Unmarked;
             slots = self.by_id.values().copied().collect();
             self.marked[0].clear();
             self.quotas.forget_short();

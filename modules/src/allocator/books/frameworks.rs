@@ -12,13 +12,13 @@ use protocol::explain::Standing;
 use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
-use super::filters::Mark;
 use super::{Books, Framework};
 use crate::allocator::choice::Choice;
 use crate::allocator::clients::{Member, Takes};
 
 impl Books {
-    /// A framework may be offered to, or its info has changed.
+    /// A framework may be offered to, or its info has changed. Looked at is what it could be given and has not been asked about: all there is
+    /// in a new role, or if it wants or understands something else; of what it was asked about, nothing.
     pub fn framework_added(&mut self, added: FrameworkAdded) {
         let FrameworkAdded {
             framework_id: id,
@@ -29,8 +29,8 @@ impl Books {
         let before = self.frameworks.get(&id);
         let framework = Framework {
             active,
-            budget_spent: before.and_then(|before| before.budget_spent),
             capabilities: info.capabilities,
+            ..before.cloned().unwrap_or_default()
         };
         self.frameworks.insert(id.clone(), framework);
         let sound = |text: &String| {
@@ -51,17 +51,23 @@ impl Books {
             let unsuppressed = member.suppressed && !suppressed;
             (member.subscribed, member.suppressed) = (subscribed, suppressed);
             let demand = wants.demands.get(member.role.as_str());
-            member.choice =
+            let choice =
                 demand.map_or_else(Choice::default, |demand| Choice::new(&member.role, demand));
+            let chooses_anew = !member.choice.is_same(&choice);
+            if chooses_anew {
+                member.choice = choice; // Else agents need not be judged again.
+            }
             let shape = shape(&member.role, demand);
-            self.clients.set_shape(client, shape);
-            if !subscribed || unsuppressed || !active {
-                self.drop_filters(client);
+            if self.clients.set_shape(client, shape) || chooses_anew {
+                self.forget_looks(client);
             }
             self.refresh(client);
+            if !subscribed || unsuppressed || !active {
+                self.refuse_nothing(client);
+            }
             self.clients.release(client);
         }
-        self.mark_everybody();
+        self.ask_again_to_leave(&id);
     }
 
     /// A framework is no more. What it still holds counts until it is recovered or its agent removed.
@@ -72,13 +78,13 @@ impl Books {
             if let Some(member) = self.clients.get_mut(client) {
                 member.subscribed = false;
             }
-            self.drop_filters(client);
             self.refresh(client);
+            self.refuse_nothing(client);
             self.clients.release(client);
         }
     }
 
-    /// A framework is offered to, or not for the present.
+    /// A framework is offered to, or not for the present. If it is again, looked at is what its filters hid and what was looked at without it.
     pub fn framework_activity(&mut self, activity: &FrameworkActivity) {
         let Some(framework) = self.frameworks.get_mut(&activity.framework_id) else {
             return;
@@ -88,14 +94,12 @@ impl Books {
             self.drop_inverse_filters(&activity.framework_id);
         }
         for client in self.clients.of(&activity.framework_id) {
-            if !activity.active {
-                self.drop_filters(client);
-            }
             self.refresh(client);
+            if !activity.active {
+                self.refuse_nothing(client);
+            }
         }
-        if activity.active {
-            self.mark_everybody();
-        }
+        self.ask_again_to_leave(&activity.framework_id);
     }
 
     /// A framework holds as many unanswered offers as it may, or no longer.
@@ -127,11 +131,8 @@ impl Books {
             if let Some(member) = self.clients.get_mut(client) {
                 member.suppressed = false;
             }
-            let refused = self.drop_filters(client);
-            refused
-                .into_iter()
-                .for_each(|slot| self.mark(slot, Mark::Run));
             self.refresh(client);
+            self.refuse_nothing(client);
         }
     }
 
@@ -150,14 +151,18 @@ impl Books {
             remote: can(Capability::RegionAware),
             shared: can(Capability::SharedResources),
             refined: can(Capability::ReservationRefinement),
+            // S11: whoever has not asked for revocable resources never sees one.
+            revocable: can(Capability::RevocableResources),
         };
-        // S11: whoever has not asked for revocable resources never sees one.
-        let revocable = can(Capability::RevocableResources);
+        let takes_more = takes.is_more_than(&member.takes);
         if let Some(member) = self.clients.get_mut(client) {
             member.takes = takes;
         }
+        if takes_more {
+            self.forget_looks(client);
+        }
         self.clients
-            .set_active(client, [takes_part, takes_part && revocable]);
+            .set_active(client, [takes_part, takes_part && takes.revocable]);
         self.come_or_go(client, takes_part);
     }
 

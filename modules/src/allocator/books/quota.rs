@@ -18,6 +18,7 @@ use resources::{Quantities, Resource, Resources, Role};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::filters::Mark;
 use super::{Agent, Books};
 use crate::allocator::clients::{Clients, index};
 
@@ -85,10 +86,10 @@ pub struct Quotas {
 }
 
 impl Books {
-    /// Some roles have other quotas now.
+    /// Some roles have other quotas now. All agents are looked at: what is kept free may be kept on any, and only operators change quotas.
     pub fn quotas_changed(&mut self, changed: &QuotasChanged) {
         self.quotas.change(&changed.quotas);
-        self.mark_everybody();
+        self.mark_everybody(Mark::Run);
     }
 
     /// Brings the sums up to date.

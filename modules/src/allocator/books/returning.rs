@@ -2,12 +2,18 @@
 //!
 //! Pure, like all of the books. Remembers of each agent which run looked at it last, and of a client that takes no part since which run
 //! that is so. What no run has looked at since needs no look: the client was asked about it last time, and nothing there has changed. So a
-//! framework that suppresses and revives without end costs others looks at what has changed meanwhile, and a full run in each interval at most.
+//! framework that suppresses and revives, subscribes again, or comes and goes without end costs others looks at what has changed meanwhile. Who
+//! wants or understands something else was asked about nothing of it yet, and who does so without end costs one look at all at once and one
+//! in each batch: it has only so much [`Haste`].
 
 use module_api::sorter::Client;
+use rustc_hash::FxHashSet;
 
 use super::Books;
 use super::filters::Mark;
+
+/// Agents that one framework may have looked at at once between two batches, if there are no more: so few are looked at in no time.
+const AT_ONCE_MIN: usize = 1_000;
 
 /// Runs, as far as it matters who was looked at in them.
 #[derive(Clone, Debug, Default)]
@@ -22,12 +28,37 @@ pub(super) struct Looked {
 }
 
 /// Since when a client takes no part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Away {
-    /// The first run that may have missed it; that of a client that never took part is 0.
+    /// The first run that may have missed it; that of a client that was asked about nothing yet is 0.
     since: u64,
     /// That run was under way when it left, and so many batches had begun.
     amid: Option<u64>,
+    /// By slot, the agents of which it refused something when its refusals were forgotten: it was not asked about them.
+    unasked: FxHashSet<u32>,
+}
+
+/// How many agents a framework has had looked at at once since a batch, because it came back or wants something else.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Haste {
+    /// So many batches had begun.
+    batches: u64,
+    agents: usize,
+}
+
+impl Haste {
+    /// Whether so many more may be looked at at once; if so they count.
+    fn allows(&mut self, more: usize, most: usize, batches: u64) -> bool {
+        if self.batches != batches {
+            *self = Self { batches, agents: 0 };
+        }
+        let sum = self.agents.saturating_add(more);
+        let allowed = sum <= most;
+        if allowed {
+            self.agents = sum;
+        }
+        allowed
+    }
 }
 
 impl Looked {
@@ -49,21 +80,20 @@ impl Looked {
 
     /// Since when somebody is away who leaves now.
     fn leave(&self) -> Away {
-        match self.under_way {
-            true => Away {
-                since: self.begun,
-                amid: Some(self.batches),
-            },
-            false => Away {
-                since: self.begun + 1,
-                amid: None,
-            },
+        let (since, amid) = match self.under_way {
+            true => (self.begun, Some(self.batches)),
+            false => (self.begun + 1, None),
+        };
+        Away {
+            since,
+            amid,
+            ..Away::default()
         }
     }
 
     /// The agents that were looked at without who was away, each with when it is to be looked at. Of a run that it left amid, by the next batch
     /// at the earliest: whoever leaves amid each run and comes back would keep all agents in the next one.
-    fn missed(&self, away: Away) -> Vec<(u32, Mark)> {
+    fn missed(&self, away: &Away) -> Vec<(u32, Mark)> {
         if away.since > self.begun {
             return Vec::new();
         }
@@ -93,15 +123,67 @@ impl Books {
         let Some(member) = self.clients.get_mut(client) else {
             return;
         };
-        match (member.away, active) {
-            (None, false) => member.away = Some(self.looked.leave()),
-            (Some(away), true) => {
-                member.away = None;
-                for (slot, mark) in self.looked.missed(away) {
-                    self.mark(slot, mark);
-                }
+        match (&mut member.away, active) {
+            (away @ None, false) => *away = Some(self.looked.leave()),
+            (away @ Some(_), true) => {
+                let away = away.take().unwrap_or_default();
+                self.look_for(client, &away);
             }
             (None, true) | (Some(_), false) => {}
+        }
+    }
+
+    /// A client would take what it would not before: whatever it was asked about, that was not it. Followed by whether it takes part.
+    pub(super) fn forget_looks(&mut self, client: Client) {
+        if let Some(member) = self.clients.get_mut(client) {
+            let away = member.away.get_or_insert_default();
+            (away.since, away.amid) = (0, None);
+        }
+    }
+
+    /// A client refuses nothing any more. What its filters hid is looked at for it, once it takes part.
+    pub(super) fn refuse_nothing(&mut self, client: Client) {
+        let refused = self.drop_filters(client);
+        let Some(member) = self.clients.get_mut(client) else {
+            return;
+        };
+        match &mut member.away {
+            Some(away) => away.unasked.extend(refused),
+            None => refused
+                .into_iter()
+                .for_each(|slot| self.mark(slot, Mark::Run)),
+        }
+    }
+
+    /// Has looked at for a client what it was not asked about: at once, unless its framework was in so much haste since the last batch that
+    /// this one has to wait for the next. What its filters hid is never that much: it has answered an offer for each.
+    fn look_for(&mut self, client: Client, away: &Away) {
+        let mut unasked: Vec<u32> = away.unasked.iter().copied().collect();
+        unasked.sort_unstable();
+        unasked
+            .into_iter()
+            .for_each(|slot| self.mark(slot, Mark::Run));
+        if self.everybody == Mark::Run {
+            return;
+        }
+        let all = self.by_id.len();
+        let missed = (away.since > 0).then(|| self.looked.missed(away));
+        let soon =
+            |(slot, mark): &&(u32, Mark)| *mark == Mark::Run && self.would_mark(*slot, *mark);
+        let more = missed
+            .as_ref()
+            .map_or(all, |missed| missed.iter().filter(soon).count());
+        let batches = self.looked.batches;
+        let member = self.clients.get(client);
+        let framework = member.and_then(|member| self.frameworks.get_mut(&member.framework));
+        let at_once = framework
+            .is_none_or(|framework| framework.haste.allows(more, all.max(AT_ONCE_MIN), batches));
+        let most = if at_once { Mark::Run } else { Mark::Batch };
+        match missed {
+            None => self.mark_everybody(most),
+            Some(missed) => missed
+                .into_iter()
+                .for_each(|(slot, mark)| self.mark(slot, mark.min(most))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Facts: what a master may tell, told to the books and to the ledger alike.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{
@@ -10,21 +10,20 @@ use module_api::allocator::{
 };
 use modules::sorter::Order;
 use proptest::prelude::*;
-use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
+use protocol::{AgentId, FrameworkId, Quota, Unavailability};
 use resources::{DiskInfo, Name, Quantities, Reservation, Resource, Resources, Revocable, Role};
 use runtime::{NodeId, Pid, Timestamp};
 
 use super::history::World;
-use super::ledger::{Departure, Host, Refused, Tenant};
-use super::words::{
-    REMOTE, Wish, attributes, demand, demand_in_each, domain, labels, mount, on_disk, rack, wish,
-};
-use crate::cluster::{added, agent, framework, lent, subscribed};
+use super::ledger::{Departure, Host, Refused};
+use super::tenants::{Changed, changed, told};
+use super::words::{REMOTE, Wish, attributes, demand, domain, labels, mount, on_disk, rack, wish};
+use crate::cluster::{added, agent, framework, lent};
 
 pub const AGENTS: u32 = 4;
-const FRAMEWORKS: u32 = 4;
+pub const FRAMEWORKS: u32 = 4;
 /// The roles of frameworks.
-const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
+pub const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
 /// The roles that may have a quota or a weight.
 const RANKS: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "c"];
 
@@ -39,12 +38,16 @@ pub enum Fact {
     Lent(u32, u32),
     /// Its roles, what it can, and what its offers must be like, if it says.
     FrameworkAdded(u32, usize, u8, Option<Wish>),
+    /// A framework subscribes again or updates itself: as it is, but for this.
+    FrameworkBack(u32, Option<Changed>),
     FrameworkRemoved(u32),
     FrameworkActivity(u32, bool),
     Suppressed(u32, Option<usize>),
     Revived(u32, Option<usize>),
     /// Gives back the nth holding, in part or whole, and perhaps refuses it for some tenths of a second.
     Recovered(usize, bool, Option<u64>),
+    /// A framework gives back all that it holds, and refuses it for some tenths of a second.
+    Refused(u32, u64),
     /// Gives back what was never held.
     Invented(u32, u32, u32),
     /// The nth holder reserves what is nobody's of what it holds.
@@ -85,8 +88,10 @@ pub fn fact() -> impl Strategy<Value = Fact> {
         2 => (a.clone(), 0_u32..5).prop_map(|(a, n)| Fact::Lent(a, n)),
         4 => (f.clone(), 0..ROLES.len(), 0_u8..32, wish())
             .prop_map(|(f, r, c, wish)| Fact::FrameworkAdded(f, r, c, wish)),
+        4 => (f.clone(), proptest::option::weighted(0.7, changed()))
+            .prop_map(|(f, changed)| Fact::FrameworkBack(f, changed)),
         1 => f.clone().prop_map(Fact::FrameworkRemoved),
-        1 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
+        2 => (f.clone(), any::<bool>()).prop_map(|(f, on)| Fact::FrameworkActivity(f, on)),
         1 => (f.clone(), role()).prop_map(|(f, r)| Fact::Suppressed(f, r)),
         2 => (f.clone(), role()).prop_map(|(f, r)| Fact::Revived(f, r)),
         6 => (any::<usize>(), any::<bool>(), proptest::option::of(0_u64..40))
@@ -158,6 +163,7 @@ impl<O: Order> World<O> {
             Fact::FrameworkAdded(n, roles, can, shape) => {
                 self.framework_added(n, roles, can, shape.map(demand));
             }
+            Fact::FrameworkBack(n, changed) => self.framework_back(n, changed),
             Fact::FrameworkRemoved(n) => {
                 let framework_id = framework(&format!("f{n}"));
                 self.ledger.tenants.remove(&framework_id);
@@ -206,6 +212,18 @@ impl<O: Order> World<O> {
                 let given = if part { cpus } else { held };
                 let refuse = refuse.map(|tenths| Duration::from_millis(tenths * 100));
                 self.recovered(agent, who, &given, refuse);
+            }
+            Fact::Refused(n, tenths) => {
+                let id = framework(&format!("f{n}"));
+                let hosts = self.ledger.hosts.clone();
+                let all = hosts.into_iter().flat_map(|(agent, host)| {
+                    let held = host.held.into_iter();
+                    held.map(move |(who, held)| (agent.clone(), who, held))
+                });
+                let refuse = Some(Duration::from_millis(tenths * 100));
+                for (agent, who, held) in all.filter(|(_, who, _)| who.0 == id) {
+                    self.recovered(agent, who, &held, refuse);
+                }
             }
             Fact::Invented(n, m, size) => {
                 let what = Resources::parse(&format!("cpus:{size};mem:7")).unwrap();
@@ -344,15 +362,8 @@ impl<O: Order> World<O> {
             .values_mut()
             .for_each(|host| host.departure = None);
         for (id, tenant) in self.ledger.tenants.clone() {
-            let roles: Vec<&str> = tenant.roles.iter().map(Role::as_str).collect();
-            let can: Vec<Capability> = tenant.can.iter().copied().collect();
-            let mut fact = subscribed(id.as_str(), &roles.join(","), &can);
-            let suppressed = tenant.suppressed.iter().map(Role::to_string);
-            fact.wants.suppressed_roles = suppressed.collect();
-            demand_in_each(&mut fact, tenant.demand.as_ref());
-            fact.active = tenant.active;
             self.ledger.forget_filters(&id, |_| true);
-            self.books.framework_added(fact);
+            self.books.framework_added(told(&id, &tenant));
         }
         for n in 0..AGENTS {
             let id = agent(&format!("a{n}"));
@@ -420,71 +431,6 @@ impl<O: Order> World<O> {
         };
         self.ledger.hosts.insert(agent(&name), host);
         self.books.agent_added(added);
-    }
-
-    fn framework_added(&mut self, n: u32, roles: usize, can: u8, demand: Option<Demand>) {
-        let mut wishes = Vec::new();
-        if can % 2 == 1 {
-            wishes.push(Capability::RevocableResources);
-        }
-        if can & 2 > 0 {
-            wishes.push(Capability::GpuResources);
-        }
-        if can & 4 > 0 {
-            wishes.push(Capability::RegionAware);
-        }
-        if can & 8 > 0 {
-            wishes.push(Capability::ReservationRefinement);
-        }
-        if can & 16 > 0 {
-            wishes.push(Capability::SharedResources);
-        }
-        let mut fact = subscribed(&format!("f{n}"), ROLES[roles], &wishes);
-        demand_in_each(&mut fact, demand.as_ref());
-        let id = fact.framework_id.clone();
-        let tenant = Tenant {
-            active: true,
-            roles: ROLES[roles]
-                .split(',')
-                .map(|role| Role::new(role).unwrap())
-                .collect(),
-            suppressed: BTreeSet::new(),
-            can: wishes.into_iter().collect(),
-            spent: self.ledger.tenants.get(&id).is_some_and(|one| one.spent),
-            demand,
-        };
-        let before = self.ledger.tenants.insert(id.clone(), tenant.clone());
-        let suppressed = before.map_or_else(BTreeSet::new, |before| before.suppressed);
-        self.ledger.forget_filters(&id, |role| {
-            !tenant.roles.contains(role) || suppressed.contains(role)
-        });
-        self.books.framework_added(fact);
-    }
-
-    fn suppress(
-        &mut self,
-        n: u32,
-        roles: Option<usize>,
-        on: bool,
-    ) -> (FrameworkId, BTreeSet<String>) {
-        let id = framework(&format!("f{n}"));
-        let named = roles.map_or("", |roles| ROLES[roles]);
-        let named: BTreeSet<String> = named
-            .split(',')
-            .filter(|role| !role.is_empty())
-            .map(str::to_owned)
-            .collect();
-        if let Some(tenant) = self.ledger.tenants.get_mut(&id) {
-            for role in &tenant.roles {
-                let meant = named.is_empty() || named.contains(role.as_str());
-                match (meant, on) {
-                    (true, true) => drop(tenant.suppressed.insert(role.clone())),
-                    (true, false) => drop(tenant.suppressed.remove(role)),
-                    (false, _) => {}
-                }
-            }
-        }
-        (id, named)
     }
 
     fn recovered(

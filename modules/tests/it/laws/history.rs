@@ -14,6 +14,7 @@ use resources::{Name, Quantities, Resources, Role};
 
 use super::facts::{Fact, fact};
 use super::ledger::{Ledger, scalar};
+use super::tenants::returning;
 
 /// Slates in one stage of a run, as the allocator has it.
 const ROUNDS_MAX: usize = 4;
@@ -30,7 +31,16 @@ pub enum Step {
     Settle,
 }
 
-pub fn step() -> impl Strategy<Value = Step> {
+/// A history, in which frameworks now and then come and go as they do in [`returning`].
+pub fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let act = prop_oneof![
+        60 => step().prop_map(|step| vec![step]),
+        1 => returning(),
+    ];
+    proptest::collection::vec(act, 1..80).prop_map(|acts| acts.concat())
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let lies = proptest::collection::vec((0_u32..6, 0_u32..12), 0..10);
     prop_oneof![
         30 => fact().prop_map(Step::Tell),

@@ -28,7 +28,8 @@ pub struct Embedded {
     pub master: Started,
     /// What each agent said it has.
     pub reports: Vec<RegisterAgent>,
-    _agents: Vec<Handle<StandIn>>,
+    /// The agents, in the order of what they said.
+    pub agents: Vec<Handle<StandIn>>,
 }
 
 impl Embedded {
@@ -58,7 +59,7 @@ impl Embedded {
             home,
             master,
             reports: crowd.reports,
-            _agents: handles,
+            agents: handles,
         })
     }
 
