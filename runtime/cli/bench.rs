@@ -59,6 +59,9 @@ pub enum BenchArgs {
     /// A crowd of agents with nothing behind them
     #[command(hide = true, name = "crowd-part")]
     CrowdPart(crowd_part::CrowdArgs),
+    /// Clients that poll a page
+    #[command(hide = true, name = "readers-part")]
+    ReadersPart(http::readers::ReadersArgs),
 }
 
 /// The flags of every measurement.
@@ -172,6 +175,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
         BenchArgs::Offers(args) => on_this_thread(offers::run(args, signals))?,
         BenchArgs::Http(args) => on_this_thread(http::run(args, signals))?,
         BenchArgs::CrowdPart(args) => on_this_thread(crowd_part::run(args, signals))?,
+        BenchArgs::ReadersPart(args) => on_this_thread(http::readers::run(args, signals))?,
     }
 }
 

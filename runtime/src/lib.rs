@@ -53,6 +53,7 @@ mod agenda;
 mod ages;
 mod ask;
 mod beside;
+mod blocking;
 mod clock;
 pub mod codec;
 mod context;

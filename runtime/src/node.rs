@@ -3,10 +3,8 @@
 //! Remembers who lives here, who watches whom and to whom it is linked; draws every random number from
 //! one seed and takes all time from one clock. It has no opinion on what its actors do.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
@@ -27,7 +25,7 @@ use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::{Entry, Registry};
-use crate::supervise::{self, Supervision, words_of};
+use crate::supervise::{self, Supervision};
 use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 use crate::watchdog;
@@ -64,7 +62,7 @@ pub(crate) struct Inner {
     numbers: AtomicU64,
     shutting_down: AtomicBool,
     /// In rehearsals, the nanoseconds that each blocking work takes.
-    blocking_takes: AtomicU64,
+    pub(crate) blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
     /// The watchdog's number for it; 0 if it looks at none of its actors.
     pub(crate) watched_as: u64,
@@ -446,51 +444,6 @@ impl Node {
             let reason = end.await.unwrap_or(Exit::Stopped);
             drop(watch);
             reason
-        }
-    }
-
-    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
-    /// result is known: a slow disk. Only in rehearsals.
-    pub fn slow_blocking(&self, takes: Duration) {
-        let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
-        self.0.blocking_takes.store(nanos, Ordering::Relaxed);
-    }
-
-    /// Runs blocking work away from the actors, and inline in rehearsals.
-    pub fn blocking<T, F>(
-        &self,
-        work: F,
-    ) -> impl Future<Output = Result<T, Interrupted>> + Send + use<T, F>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let inline = self.clock().is_paused();
-        let takes = Duration::from_nanos(self.0.blocking_takes.load(Ordering::Relaxed));
-        let clock = self.clock().clone();
-        let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
-            reason: words_of(panic),
-        };
-        async move {
-            if inline {
-                if !takes.is_zero() {
-                    clock.sleep(takes / 2).await;
-                }
-                crate::clock::moved();
-                let worked = catch_unwind(AssertUnwindSafe(work)).map_err(interrupted);
-                if !takes.is_zero() {
-                    clock.sleep(takes / 2).await;
-                }
-                return worked;
-            }
-            tokio::task::spawn_blocking(work)
-                .await
-                .map_err(|error| match error.try_into_panic() {
-                    Ok(panic) => interrupted(panic),
-                    Err(error) => Interrupted {
-                        reason: error.to_string(),
-                    },
-                })
         }
     }
 

@@ -124,7 +124,12 @@ impl Actor for Sweeper {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        ctx.every(KEPT_MAX / 4, |this, _| this.0.sweep());
+        ctx.every(KEPT_MAX / 4, |this, ctx| {
+            let kept = this.0.clone();
+            // Whoever makes a page may be put off while it changes what is kept, and freeing one takes a while: neither is for this thread.
+            let swept = ctx.node().blocking_behind(move || kept.sweep());
+            ctx.spawn(swept.into_actor(this).map(|_, _, _| ()));
+        });
     }
 }
 

@@ -14,9 +14,10 @@ pub(crate) trait Entries {
 }
 
 /// The bytes of the page that is this object; what the keeper knows is copied.
-pub(super) fn page(entries: &impl Entries, keeper: Option<&mut Keeper>) -> Vec<u8> {
-    let expected = keeper.as_ref().map_or(0, |keeper| keeper.expected());
-    let text = Vec::with_capacity(expected.max(4096));
+pub(super) fn page(entries: &impl Entries, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
+    let text = keeper
+        .as_mut()
+        .map_or_else(Vec::new, |keeper| keeper.room());
     let mut object = Object { text, keeper };
     // Writing into memory does not fail, and no key is anything but text.
     let _ = object.whole(entries);

@@ -207,7 +207,7 @@ impl Source {
         make: impl FnOnce(Shown<'_>) -> Result<Vec<u8>, String> + Send + 'static,
     ) -> Response {
         let node = self.node.clone();
-        let made = node.blocking(move || make(Shown::of(&self.books())));
+        let made = node.blocking_behind(move || make(Shown::of(&self.books())));
         match made.await {
             Ok(Ok(page)) => ([(CONTENT_TYPE, "application/json")], page).into_response(),
             Ok(Err(problem)) => bad(problem),
@@ -231,7 +231,7 @@ impl Source {
                 .map_or_else(|_| Arc::default(), |_| self.chosen.clone());
             make(&self.books(), &chosen, &self.kept)
         };
-        match node.blocking(seen).await {
+        match node.blocking_behind(seen).await {
             Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
             Err(fallen) => Refusal::not_now(fallen).into_response(),
         }

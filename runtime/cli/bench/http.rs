@@ -12,6 +12,7 @@ mod launches;
 mod offers;
 mod polled;
 mod raw;
+pub mod readers;
 mod scheduler;
 mod stalled;
 mod state;

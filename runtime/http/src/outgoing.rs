@@ -176,7 +176,7 @@ async fn compressed(node: &Node, body: &Bytes) -> Option<Bytes> {
         return gzip(body);
     }
     let body = body.clone();
-    let compressed = node.blocking(move || gzip(&body)).await;
+    let compressed = node.blocking_behind(move || gzip(&body)).await;
     compressed.unwrap_or(None)
 }
 

@@ -4,12 +4,20 @@
 //! in them each value stands that has an [`Identity`]; a [`Keeper`] goes along while it is written anew, and copies what it finds. So an
 //! answer costs a copy and what has changed. Whoever keeps them holds on to the values too, or another one could come to have the identity
 //! of one that is gone.
+//!
+//! An answer is written where an older one was that nobody reads any more. A page of some MiB that is made many times a second would else cost
+//! thousands of page faults each time, and whichever thread then asks the allocator for memory gives all of it back to the system: that
+//! may be a master's, which stands still for a quarter of a second meanwhile.
 
 use bytes::Bytes;
 
 /// What a value is known by: where all that its bytes are made of lies in memory. Values of one answer with the same identity have the same bytes.
 pub type Identity = [usize; 3];
 
+/// So many older answers may be read while the next ones are written: the room of more is given back.
+const OLDER_MAX: usize = 4;
+/// Room that is so many times larger than an answer is given back, too.
+const LARGER_MAX: usize = 2;
 /// How far ahead a piece is looked for before all are.
 const AHEAD: usize = 16;
 
@@ -19,6 +27,10 @@ pub struct Kept {
     bytes: Bytes,
     /// As they stand in it.
     pieces: Vec<Piece>,
+    /// Those before it, oldest first, for their room alone: they may still be read.
+    older: Vec<Bytes>,
+    /// Room of pieces that are known no more.
+    spare: Vec<Piece>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +53,9 @@ pub struct Keeper {
 
 impl Keeper {
     /// Copies from this.
-    pub fn of(old: Kept) -> Self {
-        let pieces = Vec::with_capacity(old.pieces.len() + 16);
+    pub fn of(mut old: Kept) -> Self {
+        let mut pieces = std::mem::take(&mut old.spare);
+        pieces.reserve(old.pieces.len() + 16);
         Self {
             old,
             pieces,
@@ -50,8 +63,27 @@ impl Keeper {
         }
     }
 
-    /// How many bytes the answer may have.
-    pub fn expected(&self) -> usize {
+    /// Room for as many bytes as the answer may have, with nothing in it.
+    pub fn room(&mut self) -> Vec<u8> {
+        let expected = self.expected();
+        let older = &mut self.old.older;
+        let unread = older.iter().position(Bytes::is_unique);
+        let unread = unread.and_then(|place| older.remove(place).try_into_mut().ok());
+        let mut room = match unread {
+            Some(mut room) => {
+                room.clear();
+                Vec::from(room)
+            }
+            None => Vec::new(),
+        };
+        if room.capacity() / LARGER_MAX > expected {
+            room = Vec::new();
+        }
+        room.reserve(expected);
+        room
+    }
+
+    fn expected(&self) -> usize {
         let old = self.old.bytes.len();
         old + old / 16
     }
@@ -85,9 +117,24 @@ impl Keeper {
 
     /// What is to be kept of the answer that was written.
     pub fn kept(self, bytes: &Bytes) -> Kept {
+        let Kept {
+            bytes: before,
+            pieces: mut spare,
+            mut older,
+            ..
+        } = self.old;
+        spare.clear();
+        if !before.is_empty() {
+            older.push(before);
+        }
+        if older.len() > OLDER_MAX {
+            older.remove(0);
+        }
         Kept {
             bytes: bytes.clone(),
             pieces: self.pieces,
+            older,
+            spare,
         }
     }
 
@@ -168,6 +215,37 @@ mod tests {
             assert_eq!(write(kept.clone(), &change).1, new, "{change:?}");
         }
         assert_eq!(write(write(kept, &[150, 3]).0, &all).1, 99);
+    }
+
+    #[test]
+    fn an_answer_is_written_where_an_older_one_was_that_nobody_reads() {
+        /// The next one, where it lies, and how much room it has.
+        fn answer(kept: &mut Kept, length: usize) -> (Bytes, usize, usize) {
+            let mut keeper = Keeper::of(std::mem::take(kept));
+            let mut room = keeper.room();
+            assert!(room.is_empty());
+            room.resize(length, b'x');
+            let (at, capacity) = (room.as_ptr() as usize, room.capacity());
+            let bytes = Bytes::from(room);
+            *kept = keeper.kept(&bytes);
+            (bytes, at, capacity)
+        }
+        let kept = &mut Kept::default();
+        let first = answer(kept, 100_000);
+        let places: Vec<_> = (0..6).map(|_| answer(kept, 100_000).1).collect();
+        // The newest is copied from while the next is written, so two are enough; one that is read stays as it was.
+        assert!(!places.contains(&first.1));
+        assert_eq!((&places[2..4], &places[4..]), (&places[..2], &places[..2]));
+        assert!(first.0.iter().all(|byte| *byte == b'x'));
+        // However many are read, few are held on to.
+        let read: Vec<_> = (0..20).map(|_| answer(kept, 100_000).0).collect();
+        assert!(kept.older.len() <= OLDER_MAX);
+        drop(read);
+        // What is small since does not keep the room of what was large.
+        for _ in 0..20 {
+            answer(kept, 10);
+        }
+        assert!(answer(kept, 10).2 < 100);
     }
 
     #[test]

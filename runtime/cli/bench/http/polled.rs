@@ -1,11 +1,8 @@
 //! Tasks launched while others poll `/state` of a large cluster, in turns with tasks launched while nobody does.
 //!
 //! The cluster has one real agent, which runs the tasks, and beside it the crowd of [`state`](super::state), which runs nothing but makes the
-//! page as large. What the crowd has is reserved for a role that nobody has, so that all launches are offered the one real agent.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+//! page as large. What the crowd has is reserved for a role that nobody has, so that all launches are offered the one real agent. Who polls stands
+//! for other machines, in a process of its own ([`readers`](super::readers)): told is also how many pages a second they have had.
 
 use master::measure::Crowd;
 use protocol::FrameworkInfo;
@@ -19,15 +16,16 @@ use simulator::crowd::{StandIn, Tally, register};
 use tokio::sync::watch;
 use transport::{Authority, Endpoint};
 
-use super::super::{Figure, crowd_part, launch, of_crowd};
+use super::super::part::Part;
+use super::super::{Figure, crowd_part, launch, of_crowd, rounded};
 use super::HttpArgs;
 use super::client::Connection;
 use super::launches::{WIDTH, native};
+use super::readers::Had;
 use super::state::{Bereaved, FINISHED, all_are, end_half, owners};
 use crate::failure::{Failure, Outcome};
 use crate::flags::Threads;
 use crate::local::LocalCluster;
-use crate::on_this_thread;
 
 /// How many pairs of loads are compared, one with and one without pollers: odd, so that one of them is the middle one.
 const PAIRS: usize = 7;
@@ -50,23 +48,32 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
         .get("/state")
         .await?
         .len();
-    let mut pairs = Vec::new();
+    let mut pollers = Pollers::start(&cluster, args).await?;
+    let (mut pairs, mut had) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         // Whatever drifts is for and against both.
         let (polled, alone) = match pair % 2 {
             0 => {
-                let polled = polled(&cluster, args).await?;
+                let polled = polled(&cluster, args, &mut pollers, &mut had).await?;
                 (polled, native(&cluster, args.tasks).await?)
             }
             _ => {
                 let alone = native(&cluster, args.tasks).await?;
-                (polled(&cluster, args).await?, alone)
+                let polled = polled(&cluster, args, &mut pollers, &mut had).await?;
+                (polled, alone)
             }
         };
         pairs.push((polled, alone));
     }
+    drop(pollers);
     crowd.go().await;
     cluster.stop()?;
+    let per_second = |count: fn(&Had) -> u64| {
+        let rates = had
+            .iter()
+            .map(|had| rounded(count(had) as f64 / had.seconds));
+        rates.collect::<Vec<f64>>()
+    };
     let Compared {
         polled,
         alone,
@@ -83,16 +90,24 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
             "tasks": args.tasks, "side_by_side": WIDTH,
             "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64, "bytes": bytes,
             "agents": args.agents, "running": args.agents * args.tasks_each, "completed": args.agents * args.tasks_each,
+            "pollers_nice": 19, "pages_per_second": per_second(|had| had.pages), "bytes_per_second": per_second(|had| had.bytes),
+            "page_p50_ms": had.iter().map(|had| rounded(had.p50_ms)).collect::<Vec<_>>(),
+            "page_p99_ms": had.iter().map(|had| rounded(had.p99_ms)).collect::<Vec<_>>(),
             "ratios": ratios, "wanted": WANTED, "missed": missed,
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
         }),
     })
 }
 
-async fn polled(cluster: &LocalCluster, args: &HttpArgs) -> Outcome<f64> {
-    let pollers = Pollers::start(cluster.master(), args.pollers, args.poll_interval);
+async fn polled(
+    cluster: &LocalCluster,
+    args: &HttpArgs,
+    pollers: &mut Pollers,
+    had: &mut Vec<Had>,
+) -> Outcome<f64> {
+    pollers.begin().await?;
     let rate = native(cluster, args.tasks).await?;
-    pollers.stop()?;
+    had.push(pollers.end().await?);
     Ok(rate)
 }
 
@@ -193,50 +208,33 @@ fn keep_from_others(report: &mut RegisterAgent) -> Outcome {
     Ok(())
 }
 
-/// Clients on a thread of their own.
-struct Pollers {
-    stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Outcome>,
-}
+/// Clients in a process of their own.
+struct Pollers(Part);
 
 impl Pollers {
-    fn start(address: String, count: u32, every: Duration) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = stop.clone();
-        let poll = move || {
-            on_this_thread(async move {
-                let clients = (0..count).map(|number| {
-                    // Spread over the interval, as clients that know nothing of each other are.
-                    let first = every * number / count;
-                    client(&address, first, every, &stopping)
-                });
-                futures_util::future::try_join_all(clients).await?;
-                Ok(())
-            })?
-        };
-        Self {
-            stop,
-            thread: std::thread::spawn(poll),
-        }
+    async fn start(cluster: &LocalCluster, args: &HttpArgs) -> Outcome<Self> {
+        let interval = format!("{}ms", args.poll_interval.as_millis());
+        let flags = [
+            ("--master", cluster.master()),
+            ("--path", "/state".to_owned()),
+            ("--readers", args.pollers.to_string()),
+            ("--every", interval),
+        ];
+        let part = Part::start_behind("the clients", "readers-part", &flags, cluster.certs());
+        Ok(Self(part.await?))
     }
 
-    fn stop(self) -> Outcome {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.join();
-        ended.map_err(|_| Failure::new("a thread of pollers fell"))?
+    /// They poll from now on.
+    async fn begin(&mut self) -> Outcome {
+        self.0.ask().await?;
+        Ok(())
     }
-}
 
-async fn client(address: &str, first: Duration, every: Duration, stop: &AtomicBool) -> Outcome {
-    let clock = Clock::real();
-    let mut connection = Connection::open(address).await?;
-    clock.sleep(first).await;
-    while !stop.load(Ordering::Relaxed) {
-        let begun = clock.now();
-        connection.get("/state").await?;
-        clock.sleep(every.saturating_sub(clock.now() - begun)).await;
+    /// They poll no more; what they have had.
+    async fn end(&mut self) -> Outcome<Had> {
+        let had = self.0.ask().await?;
+        serde_json::from_value(had).map_err(|error| Failure::because("the clients", &error))
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@ use crate::message::{Entry, Message, Table, View};
 use crate::pieces::Keeper;
 
 /// The text of what is the message `M` by its description.
-pub fn describe<M: Table>(value: &impl Describe<M>, keeper: Option<&mut Keeper>) -> Vec<u8> {
-    let expected = keeper.as_ref().map_or(0, |keeper| keeper.expected());
-    let mut text = Text(Vec::with_capacity(expected), keeper);
+pub fn describe<M: Table>(value: &impl Describe<M>, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
+    let room = keeper
+        .as_mut()
+        .map_or_else(Vec::new, |keeper| keeper.room());
+    let mut text = Text(room, keeper);
     text.object(value);
     text.0
 }

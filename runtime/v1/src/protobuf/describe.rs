@@ -13,10 +13,11 @@ const PLACES: usize = 64;
 const OUTER: u8 = 4;
 
 /// The bytes of what is the message `M` by its description.
-pub fn describe<M: Table>(value: &impl Describe<M>, keeper: Option<&mut Keeper>) -> Vec<u8> {
-    let expected = keeper.as_ref().map_or(0, |keeper| keeper.expected());
+pub fn describe<M: Table>(value: &impl Describe<M>, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
     let mut wire = Wire {
-        bytes: Vec::with_capacity(expected),
+        bytes: keeper
+            .as_mut()
+            .map_or_else(Vec::new, |keeper| keeper.room()),
         keeper,
         depth: 0,
         rooms: [1; PLACES],

@@ -1,0 +1,228 @@
+//! The hidden verb `meros bench readers-part`: clients that poll a page, in a process of its own at the lowest priority.
+//!
+//! They stand for other machines, so they cost this one as little as can be: what comes is counted by its head and thrown away by the
+//! kernel, uncopied. Each asks once an interval, or as soon as it has the page before if that takes longer. It speaks as all parts do (see
+//! `bench/part.rs`): they poll from one line of its input until the next, and what they have had meanwhile is the answer to that.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Args;
+use nix::sys::socket::{MsgFlags, recv};
+use runtime::{Clock, Statistics};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::super::part::input;
+use crate::failure::{Failure, Outcome};
+use crate::member::raise_open_files;
+use crate::out;
+use crate::signals::Signals;
+
+/// The longest head of an answer.
+const HEAD_MAX: usize = 16 << 10;
+/// So much is thrown away at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// Clients that poll a page
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct ReadersArgs {
+    #[arg(long)]
+    master: SocketAddr,
+    #[arg(long)]
+    path: String,
+    #[arg(long)]
+    readers: u32,
+    #[arg(long, value_parser = crate::flags::duration)]
+    every: Duration,
+}
+
+/// What all of them have had.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Had {
+    /// How long they polled, in seconds.
+    pub seconds: f64,
+    /// Whole pages.
+    pub pages: u64,
+    /// The bytes of their bodies.
+    pub bytes: u64,
+    /// How long a page took from the question to its last byte, in milliseconds: the median.
+    pub p50_ms: f64,
+    /// And of 99 of a hundred at most so much.
+    pub p99_ms: f64,
+}
+
+/// Serves until its input ends.
+pub async fn run(args: ReadersArgs, signals: Signals) -> Outcome {
+    let served = signals.unless_stopped(serve(&args)).await;
+    served.unwrap_or(Ok(()))
+}
+
+async fn serve(args: &ReadersArgs) -> Outcome {
+    raise_open_files()?;
+    let (mut lines, clock) = (input(), Clock::real());
+    out!("{}", json!({ "readers": args.readers }));
+    while lines.recv().await.is_some() {
+        let (stop, stopped) = watch::channel(false);
+        let times = Rc::new(RefCell::new(Vec::new()));
+        let begun = clock.now();
+        let readers = (0..args.readers).map(|number| {
+            // Spread over the interval, as clients that know nothing of each other are.
+            let first = args.every * number / args.readers;
+            read(args, first, stopped.clone(), times.clone())
+        });
+        let reading = futures_util::future::try_join_all(readers);
+        out!("{}", json!({}));
+        let ended = async {
+            let _ = lines.recv().await; // Also if nobody is there to ask any more.
+            let _ = stop.send(true); // They may have failed.
+            Ok(clock.now() - begun)
+        };
+        let (all, lasted) = futures_util::try_join!(reading, ended)?;
+        out!("{}", json!(had(lasted, &all, &times.borrow())));
+    }
+    Ok(())
+}
+
+fn had(lasted: Duration, bytes: &[u64], times: &[f64]) -> Had {
+    let statistics = Statistics::of(times.iter().copied());
+    Had {
+        seconds: lasted.as_secs_f64(),
+        pages: times.len() as u64,
+        bytes: bytes.iter().sum(),
+        p50_ms: statistics.map_or(f64::NAN, |of| of.p50),
+        p99_ms: statistics.map_or(f64::NAN, |of| of.p99),
+    }
+}
+
+/// One of them, until it is to stop; gives the bytes it has had. A page that it has begun is read to its end.
+async fn read(
+    args: &ReadersArgs,
+    first: Duration,
+    stopped: watch::Receiver<bool>,
+    times: Rc<RefCell<Vec<f64>>>,
+) -> Outcome<u64> {
+    let clock = Clock::real();
+    let failed = |error| Failure::because(args.path.clone(), &error);
+    let mut connection = TcpStream::connect(args.master).await.map_err(failed)?;
+    clock.sleep(first).await;
+    let mut bytes = 0;
+    while !*stopped.borrow() {
+        let begun = clock.now();
+        bytes += page(&mut connection, args).await.map_err(failed)?;
+        let took = clock.now() - begun;
+        times.borrow_mut().push(took.as_secs_f64() * 1000.0);
+        clock.sleep(args.every.saturating_sub(took)).await;
+    }
+    Ok(bytes)
+}
+
+/// Asks for the page; gives the length of its body.
+async fn page(connection: &mut TcpStream, args: &ReadersArgs) -> std::io::Result<u64> {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nhost: {}\r\n\r\n",
+        args.path, args.master
+    );
+    connection.write_all(request.as_bytes()).await?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
+        head.push(connection.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head);
+    let Some(length) = length(&head) else {
+        return Err(std::io::Error::other(format!("no page: {head}")));
+    };
+    let mut left = length;
+    while left > 0 {
+        left -= skip(connection, left).await?;
+    }
+    Ok(length)
+}
+
+/// The length of the body, if this is the head of a page.
+fn length(head: &str) -> Option<u64> {
+    let (status, fields) = head.split_once("\r\n")?;
+    let fields = fields.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let (_, length) = lengths.next()?;
+    let is_page = status.split(' ').nth(1) == Some("200");
+    length.trim().parse().ok().filter(|_| is_page)
+}
+
+/// Throws away some bytes that have come, at most so many, and says how many. The kernel looks at the length of the room and writes nothing
+/// into it (`MSG_TRUNC`).
+async fn skip(connection: &TcpStream, most: u64) -> std::io::Result<u64> {
+    let most = usize::try_from(most).map_or(AT_ONCE, |most| most.min(AT_ONCE));
+    let mut room = vec![0; most];
+    loop {
+        connection.readable().await?;
+        let taken = connection.try_io(Interest::READABLE, || {
+            let flags = MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT;
+            Ok(recv(connection.as_raw_fd(), &mut room, flags)?)
+        });
+        match taken {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => return Ok(bytes as u64),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_page_has_a_length_however_its_name_is_written() {
+        let head =
+            |status: &str| format!("HTTP/1.1 {status}\r\nA: b\r\nContent-Length: 12\r\n\r\n");
+        assert_eq!(length(&head("200 OK")), Some(12));
+        assert_eq!(length(&head("503 Service Unavailable")), None);
+        assert_eq!(
+            length("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+            None
+        );
+    }
+
+    #[test]
+    fn pages_are_counted_and_thrown_away_up_to_the_next_head() {
+        let read = crate::on_this_thread(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let args = ReadersArgs {
+                master: listener.local_addr().unwrap(),
+                path: "/state".into(),
+                readers: 1,
+                every: Duration::ZERO,
+            };
+            let serve = async {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                for length in [3_000_000, 0, 5] {
+                    let mut asked = [0; 64];
+                    assert!(connection.read(&mut asked).await.unwrap() > 0);
+                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                    connection.write_all(head.as_bytes()).await.unwrap();
+                    connection.write_all(&vec![b'x'; length]).await.unwrap();
+                }
+            };
+            let ask = async {
+                let mut connection = TcpStream::connect(args.master).await.unwrap();
+                let mut lengths = Vec::new();
+                for _ in 0..3 {
+                    lengths.push(page(&mut connection, &args).await.unwrap());
+                }
+                assert!(page(&mut connection, &args).await.is_err(), "it has ended");
+                lengths
+            };
+            futures_util::join!(serve, ask).1
+        });
+        assert_eq!(read.unwrap(), [3_000_000, 0, 5]);
+    }
+}
