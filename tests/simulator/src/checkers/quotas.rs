@@ -158,10 +158,13 @@ impl Quotas {
         let mut bears = BTreeSet::new();
         for offer in &made.offers {
             let amounts = amounts(&offer.resources);
-            for (role, amounts) in &amounts {
-                let names = amounts.iter().filter(|(_, amount)| !amount.is_zero());
-                let names = names.map(|(name, _)| (role.clone(), name.clone()));
-                bears.extend(names.map(|(role, name)| (offer.framework_id.clone(), role, name)));
+            if !self.limits.is_empty() {
+                for (role, amounts) in &amounts {
+                    let names = amounts.iter().filter(|(_, amount)| !amount.is_zero());
+                    let names = names.map(|(name, _)| (role.clone(), name.clone()));
+                    bears
+                        .extend(names.map(|(role, name)| (offer.framework_id.clone(), role, name)));
+                }
             }
             let offered = Offered {
                 framework: offer.framework_id.clone(),
