@@ -18,7 +18,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures_util::stream::poll_fn;
 use http::api::Streams;
-use http::rehearsal::{answer, hostile_calls, said};
+use http::rehearsal::{answer, hostile_calls, said, very_many};
 use protocol::message::task::RunTasks;
 use serde_json::{Value, json};
 use stage::*;
@@ -273,6 +273,33 @@ fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
         }
         world.settle().await;
         assert!(world.master.last("a").is_none());
+    });
+}
+
+/// SPEC 2.1, 2.5: an update with as many labels as a call has room for, of which each could be meant.
+#[test]
+fn an_update_with_very_many_labels_is_answered_and_the_agent_hears_others() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let _events = answer(&routes, post(&token, &[], subscribe)).await;
+        let labels = json!({ "labels": ["HERE"] });
+        let whole = call("UPDATE", json!({ "update": update("labels", labels) })).to_string();
+        let (before, after) = whole.split_once("\"HERE\"").unwrap();
+        let many = very_many([before, after], |n| format!(r#"{{"key":"k{n}"}}"#));
+        let (status, text) = said(&routes, post(&token, &[], many)).await;
+        let words: String = text.chars().take(200).collect();
+        let is_refused = (400..500).contains(&status) && text.len() > 10;
+        assert!(is_refused || status == 202, "{status} {words}");
+        world.settle().await;
+        let told = world.master.last("a");
+        assert_eq!(told.is_some(), status == 202, "{status} {words}");
+        let next = call(
+            "UPDATE",
+            json!({ "update": update("message", json!("here")) }),
+        );
+        let (status, text) = said(&routes, post(&token, &[], next.to_string())).await;
+        assert_eq!(status, 202, "{text}");
     });
 }
 

@@ -80,7 +80,17 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
             )
         };
         let role = |n| format!(r#""r{n}""#);
+        let reservation = |n| {
+            format!(r#"{{"name":"cpus","type":"SCALAR","scalar":{{"value":1}},"role":"r{n}"}}"#)
+        };
+        let volume = |n| {
+            format!(
+                r#"{{"name":"disk","type":"SCALAR","scalar":{{"value":1}},"role":"r","disk":{{"persistence":{{"id":"v{n}"}},"volume":{{"mode":"RW","container_path":"v"}}}}}}"#
+            )
+        };
         let all = ["[", "]"];
+        let resources = ["slaveId=S0&resources=[", "]"];
+        let volumes = ["slaveId=S0&volumes=[", "]"];
         for (method, path, kind, body) in [
             ("POST", "/api/v1", JSON, very_many(WEIGHTS, weight)),
             ("POST", "/api/v1/scheduler", JSON, very_many(REVIVE, role)),
@@ -99,6 +109,16 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
             ),
             ("POST", "/machine/down", JSON, very_many(all, machine)),
             ("POST", "/machine/up", JSON, very_many(all, machine)),
+            ("PUT", "/weights", FORM, very_many(all, weight)),
+            ("POST", "/reserve", FORM, very_many(resources, reservation)),
+            (
+                "POST",
+                "/unreserve",
+                FORM,
+                very_many(resources, reservation),
+            ),
+            ("POST", "/create-volumes", FORM, very_many(volumes, volume)),
+            ("POST", "/destroy-volumes", FORM, very_many(volumes, volume)),
         ] {
             let many = said(&routes, request(method, path, kind, body));
             let other = async {
