@@ -2,6 +2,8 @@
 //!
 //! Plain functions. Only messages about offers and tasks are told in full; of the rest the name suffices.
 
+use std::fmt::{self, Display, Write};
+
 use protocol::message::executor::{EndTask, ExecutorUpdated, LaunchTask};
 use protocol::message::registration::DisownTasks;
 use protocol::message::scheduler::{
@@ -9,7 +11,7 @@ use protocol::message::scheduler::{
     StatusChanged,
 };
 use protocol::message::task::{RunTasks, TaskUpdated};
-use protocol::{OfferId, Operation, TaskInfo, TaskStatus};
+use protocol::{Operation, TaskInfo, TaskStatus};
 
 use crate::event::{Asker, Spoken, What};
 use crate::linear::RegistryModel;
@@ -17,89 +19,99 @@ use crate::linear::RegistryModel;
 /// More parts of a message than this are not told.
 const PARTS_MAX: usize = 8;
 
-/// What a message is about; empty if its name says it all.
-pub fn message(spoken: &Spoken<'_>) -> String {
+/// Writes what a message is about behind this text; nothing if its name says it all. There is one for every message, so it makes no text of
+/// its own.
+pub fn message(text: &mut String, spoken: &Spoken<'_>) {
     if spoken.reply {
-        return String::new();
+        return;
     }
-    match spoken.name {
+    // Writing into a text does not fail.
+    let _ = match spoken.name {
         "scheduler/offers_made" => told(spoken, |made: &OffersMade| {
-            list(
-                made.offers
-                    .iter()
-                    .map(|offer| format!("{} of {}", offer.id, offer.agent_id)),
-            )
+            list(text, &made.offers, |text, offer| {
+                write!(text, "{} of {}", offer.id, offer.agent_id)
+            })
         }),
         "scheduler/offer_rescinded" => told(spoken, |rescinded: &OfferRescinded| {
-            rescinded.offer_id.to_string()
+            write!(text, "{}", rescinded.offer_id)
         }),
-        "scheduler/accept_offers" => told(spoken, accept),
-        "scheduler/decline_offers" => {
-            told(spoken, |decline: &DeclineOffers| offers(&decline.offer_ids))
-        }
-        "scheduler/kill_task" => told(spoken, |kill: &KillTask| kill.task_id.to_string()),
+        "scheduler/accept_offers" => told(spoken, |accepted| accept(text, accepted)),
+        "scheduler/decline_offers" => told(spoken, |decline: &DeclineOffers| {
+            list(text, &decline.offer_ids, put)
+        }),
+        "scheduler/kill_task" => told(spoken, |kill: &KillTask| put(text, &kill.task_id)),
         "scheduler/acknowledge_status" => told(spoken, |known: &AcknowledgeStatus| {
-            known.task_id.to_string()
+            put(text, &known.task_id)
         }),
-        "scheduler/status_changed" => {
-            told(spoken, |changed: &StatusChanged| status(&changed.status))
-        }
-        "scheduler/lost" => told(spoken, |lost: &Lost| lost.agent_id.to_string()),
-        "task/run_tasks" => told(spoken, |run: &RunTasks| tasks(&run.tasks)),
+        "scheduler/status_changed" => told(spoken, |changed: &StatusChanged| {
+            status(text, &changed.status)
+        }),
+        "scheduler/lost" => told(spoken, |lost: &Lost| put(text, &lost.agent_id)),
+        "task/run_tasks" => told(spoken, |run: &RunTasks| list(text, &run.tasks, task)),
         "task/task_updated" => told(spoken, |updated: &TaskUpdated| {
-            status(&updated.update.status)
+            status(text, &updated.update.status)
         }),
         "executor/launch_task" => told(spoken, |launch: &LaunchTask| {
-            launch.task.task_id.to_string()
+            put(text, &launch.task.task_id)
         }),
-        "executor/end_task" => told(spoken, |end: &EndTask| end.task_id.to_string()),
-        "executor/executor_updated" => {
-            told(spoken, |updated: &ExecutorUpdated| status(&updated.status))
-        }
+        "executor/end_task" => told(spoken, |end: &EndTask| put(text, &end.task_id)),
+        "executor/executor_updated" => told(spoken, |updated: &ExecutorUpdated| {
+            status(text, &updated.status)
+        }),
         "registration/disown_tasks" => told(spoken, |disown: &DisownTasks| {
-            list(disown.tasks.iter().map(|(_, task)| task.to_string()))
+            list(text, &disown.tasks, |text, (_, task)| put(text, task))
         }),
-        _ => String::new(),
+        _ => Ok(()),
+    };
+}
+
+fn told<M: 'static>(spoken: &Spoken<'_>, tell: impl FnOnce(&M) -> fmt::Result) -> fmt::Result {
+    spoken.is::<M>().map_or(Ok(()), tell)
+}
+
+fn put(text: &mut String, part: &impl Display) -> fmt::Result {
+    write!(text, "{part}")
+}
+
+fn list<T>(
+    text: &mut String,
+    parts: &[T],
+    tell: impl Fn(&mut String, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (number, part) in parts.iter().take(PARTS_MAX).enumerate() {
+        if number > 0 {
+            text.push_str(", ");
+        }
+        tell(text, part)?;
+    }
+    match parts.len().saturating_sub(PARTS_MAX) {
+        0 => Ok(()),
+        left => write!(text, " and {left} more"),
     }
 }
 
-fn told<M: 'static>(spoken: &Spoken<'_>, tell: impl FnOnce(&M) -> String) -> String {
-    spoken.is::<M>().map(tell).unwrap_or_default()
+fn task(text: &mut String, task: &TaskInfo) -> fmt::Result {
+    write!(text, "{} on {}", task.task_id, task.agent_id)
 }
 
-fn list(parts: impl ExactSizeIterator<Item = String>) -> String {
-    let left = parts.len().saturating_sub(PARTS_MAX);
-    let mut text = parts.take(PARTS_MAX).collect::<Vec<_>>().join(", ");
-    if left > 0 {
-        text.push_str(&format!(" and {left} more"));
+fn status(text: &mut String, status: &TaskStatus) -> fmt::Result {
+    write!(text, "{} {}", status.task_id, status.state)
+}
+
+fn accept(text: &mut String, accept: &AcceptOffers) -> fmt::Result {
+    list(text, &accept.offer_ids, put)?;
+    for (number, operation) in accept.operations.iter().enumerate() {
+        text.push_str(if number == 0 { ": " } else { "; " });
+        match operation {
+            Operation::Launch { tasks } => list(text, tasks, task)?,
+            Operation::LaunchGroup { tasks, .. } => {
+                text.push_str("group ");
+                list(text, tasks, task)?;
+            }
+            Operation::Convert { conversion, .. } => text.push_str(conversion.name()),
+        }
     }
-    text
-}
-
-fn offers(ids: &[OfferId]) -> String {
-    list(ids.iter().map(OfferId::to_string))
-}
-
-fn tasks(tasks: &[TaskInfo]) -> String {
-    list(
-        tasks
-            .iter()
-            .map(|task| format!("{} on {}", task.task_id, task.agent_id)),
-    )
-}
-
-fn status(status: &TaskStatus) -> String {
-    format!("{} {}", status.task_id, status.state)
-}
-
-fn accept(accept: &AcceptOffers) -> String {
-    let launched = accept.operations.iter().map(|operation| match operation {
-        Operation::Launch { tasks: launched } => tasks(launched),
-        Operation::LaunchGroup { tasks: group, .. } => format!("group {}", tasks(group)),
-        Operation::Convert { conversion, .. } => conversion.name().to_owned(),
-    });
-    let launched = launched.collect::<Vec<_>>().join("; ");
-    format!("{}: {launched}", offers(&accept.offer_ids))
+    Ok(())
 }
 
 /// A fact of the world.

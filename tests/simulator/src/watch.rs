@@ -83,6 +83,16 @@ enum Seen {
 }
 
 impl Recent {
+    /// Its text, with nothing in it, for the next one.
+    fn into_room(self) -> String {
+        let (Seen::Spoken {
+            details: mut text, ..
+        }
+        | Seen::Fact(mut text)) = self.what;
+        text.clear();
+        text
+    }
+
     fn line(&self) -> String {
         let at = self.at.as_secs_f64();
         match &self.what {
@@ -159,7 +169,7 @@ impl Watch {
     /// Something happened in the world.
     pub fn fact(&self, what: What<'_>) {
         let at = self.now();
-        self.state().see(&self.0, Event { at, what }, || {
+        self.state().see(&self.0, Event { at, what }, |_| {
             Seen::Fact(describe::fact(&what))
         });
     }
@@ -290,13 +300,16 @@ impl Watch {
             true => What::Heard(spoken),
             false => What::Said(spoken),
         };
-        state.see(&self.0, Event { at, what }, || Seen::Spoken {
-            heard,
-            from: from.clone(),
-            to: to.clone(),
-            name: passing.name,
-            reply,
-            details: describe::message(&spoken),
+        state.see(&self.0, Event { at, what }, |mut details| {
+            describe::message(&mut details, &spoken);
+            Seen::Spoken {
+                heard,
+                from: from.clone(),
+                to: to.clone(),
+                name: passing.name,
+                reply,
+                details,
+            }
         });
         fate
     }
@@ -433,7 +446,8 @@ impl State {
         }
     }
 
-    fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce() -> Seen) {
+    /// `remember` may write into the empty text that it is given.
+    fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce(String) -> Seen) {
         if let What::MasterBegan { node } | What::MasterEnded { node } = event.what {
             self.acting.retain(|acting| acting != node);
         }
@@ -461,12 +475,11 @@ impl State {
         {
             return;
         }
-        if self.recent.len() >= RECENT_MAX {
-            self.recent.pop_front();
-        }
+        let oldest = (self.recent.len() >= RECENT_MAX).then(|| self.recent.pop_front());
+        let room = oldest.flatten().map(Recent::into_room);
         let seen = Recent {
             at: event.at,
-            what: remember(),
+            what: remember(room.unwrap_or_default()),
         };
         tracing::trace!("{}", seen.line());
         self.recent.push_back(seen);

@@ -9,6 +9,7 @@
 //! is reserved nothing, though a master charges it. A limit counts [`GRACE`] after the registry has taken it, for a grant may have been on
 //! its way. What is revocable is nobody's quota.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -33,19 +34,47 @@ const GRACE: Duration = Duration::from_secs(1);
 
 const NAME: &str = "quotas";
 
-/// Amounts of what anybody may have, by the role that has them.
-type ByRole = Vec<(Role, Quantities)>;
+/// Amounts of what anybody may have, by the role that has them: worked out when a limit asks for them, which few do.
+struct Amounts {
+    of: Resources,
+    by_role: OnceCell<Vec<(Role, Quantities)>>,
+}
+
+impl Amounts {
+    fn new(of: &Resources) -> Self {
+        Self {
+            of: of.clone(),
+            by_role: OnceCell::new(),
+        }
+    }
+
+    fn by_role(&self) -> &[(Role, Quantities)] {
+        self.by_role.get_or_init(|| {
+            let allocated = self.of.open().allocations().into_iter();
+            allocated
+                .map(|(role, own)| (role, own.quantities()))
+                .collect()
+        })
+    }
+
+    /// How much of that name is within the role.
+    fn within(&self, role: &Role, name: &Name) -> Scalar {
+        let within = self.by_role().iter();
+        let within = within.filter(|(own, _)| own.is_within(role));
+        within.map(|(_, amounts)| amounts.get(name)).sum()
+    }
+}
 
 struct Held {
     agent: AgentId,
-    amounts: ByRole,
+    amounts: Amounts,
     since: Duration,
 }
 
 struct Offered {
     framework: FrameworkId,
     agent: AgentId,
-    amounts: ByRole,
+    amounts: Amounts,
 }
 
 struct InForce {
@@ -65,20 +94,6 @@ pub struct Quotas {
     holders: BTreeMap<Holder, Held>,
     offers: BTreeMap<OfferId, Offered>,
     judgements: u64,
-}
-
-/// What of these is open to every role, by the one that has it.
-fn amounts(resources: &Resources) -> ByRole {
-    let allocated = resources.open().allocations().into_iter();
-    allocated
-        .map(|(role, own)| (role, own.quantities()))
-        .collect()
-}
-
-/// How much of that name is within the role.
-fn of(amounts: &ByRole, role: &Role, name: &Name) -> Scalar {
-    let within = amounts.iter().filter(|(own, _)| own.is_within(role));
-    within.map(|(_, amounts)| amounts.get(name)).sum()
 }
 
 impl Quotas {
@@ -113,7 +128,7 @@ impl Quotas {
     fn hold(&mut self, agent: &AgentId, holder: Holder, resources: &Resources, at: Duration) {
         self.holders.entry(holder).or_insert_with(|| Held {
             agent: agent.clone(),
-            amounts: amounts(resources),
+            amounts: Amounts::new(resources),
             since: at,
         });
     }
@@ -157,9 +172,9 @@ impl Quotas {
     fn offered(&mut self, made: &OffersMade, at: Duration) -> Result<(), String> {
         let mut bears = BTreeSet::new();
         for offer in &made.offers {
-            let amounts = amounts(&offer.resources);
+            let amounts = Amounts::new(&offer.resources);
             if !self.limits.is_empty() {
-                for (role, amounts) in &amounts {
+                for (role, amounts) in amounts.by_role() {
                     let names = amounts.iter().filter(|(_, amount)| !amount.is_zero());
                     let names = names.map(|(name, _)| (role.clone(), name.clone()));
                     bears
@@ -204,10 +219,10 @@ impl Quotas {
             held.since < at && node.is_some_and(|node| !self.registrations.is_asking(node))
         };
         let held = self.holders.values().filter(sure);
-        let held = held.map(|held| of(&held.amounts, role, name)).sum();
+        let held = held.map(|held| held.amounts.within(role, name)).sum();
         let offered = self.offers.values();
         let offered = offered.filter(|offered| offered.framework == *framework);
-        let offered = offered.map(|offered| of(&offered.amounts, role, name));
+        let offered = offered.map(|offered| offered.amounts.within(role, name));
         (held, offered.sum())
     }
 
