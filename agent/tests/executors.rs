@@ -18,7 +18,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures_util::stream::poll_fn;
 use http::api::Streams;
-use http::rehearsal::{answer, hostile_calls, said};
+use http::rehearsal::{answer, hostile_calls, said, very_many};
 use protocol::message::task::RunTasks;
 use serde_json::{Value, json};
 use stage::*;
@@ -273,6 +273,65 @@ fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
         }
         world.settle().await;
         assert!(world.master.last("a").is_none());
+    });
+}
+
+/// SPEC 2.1: a million entries, or as many as a call may have, of which each could be meant.
+#[test]
+fn very_many_valid_entries_of_an_executors_call_are_refused_in_words_or_accepted() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let plain = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let stream = answer(&routes, post(&token, &[], plain)).await;
+        assert_eq!(stream.status(), 200);
+        let label = |n| format!(r#"{{"key":"k{n}","value":"v"}}"#);
+        let task = |n| {
+            format!(
+                r#"{{"name":"t","task_id":{{"value":"t{n}"}},"agent_id":{{"value":"S"}},"resources":[]}}"#
+            )
+        };
+        let told = |n| {
+            format!(
+                r#"{{"status":{{"task_id":{{"value":"t{n}"}},"state":"TASK_RUNNING","source":"SOURCE_EXECUTOR","uuid":"AAAAAAAAAAAAAAAAAAAAAA=="}}}}"#
+            )
+        };
+        let labelled = update("labels", json!({ "labels": ["HERE"] }));
+        let subscribe = |field: &str| json!({ "subscribe": { field: ["HERE"] } });
+        for (call, entry, words) in [
+            (
+                call("SUBSCRIBE", subscribe("unacknowledged_tasks")),
+                &task as &dyn Fn(u32) -> String,
+                "expected at most 50000",
+            ),
+            (
+                call("SUBSCRIBE", subscribe("unacknowledged_updates")),
+                &told,
+                "expected at most 50000",
+            ),
+            (call("UPDATE", json!({ "update": labelled })), &label, ""),
+        ] {
+            let whole = call.to_string();
+            let (before, after) = whole.split_once("\"HERE\"").unwrap();
+            let body = very_many([before, after], entry);
+            let asked = said(&routes, post(&token, &[], body));
+            let other = said(&routes, Request::get("/state").body(Body::empty()).unwrap());
+            let ((status, text), (other, _)) = futures_util::join!(asked, other);
+            let shown: String = text.chars().take(200).collect();
+            assert!(
+                status == 202
+                    || (400..500).contains(&status) && text.contains(words) && text.len() > 10,
+                "{}: {status} {shown}",
+                call["type"]
+            );
+            assert_eq!(other, 200);
+        }
+        let update = call("UPDATE", json!({ "update": update("labels", json!({})) })).to_string();
+        assert_eq!(
+            answer(&routes, post(&token, &[], update)).await.status(),
+            202,
+            "it is heard as before"
+        );
+        drop(stream);
     });
 }
 

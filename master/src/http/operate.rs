@@ -15,7 +15,7 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Resources};
 use serde::Deserialize;
 
-use super::changes::{ask, bad, conflict, forbidden};
+use super::changes::{BODY_MAX, ask, bad, conflict, forbidden};
 use crate::master::OperateAll;
 use crate::office::Front;
 use crate::permission::Asker;
@@ -67,7 +67,10 @@ async fn resources(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    let said = read(body, "resources", |said| said.resources);
+    let said = match fits(body) {
+        Ok(body) => read(body, "resources", |said| said.resources),
+        Err(response) => return response,
+    };
     operate((&front, &asker), said, make, RESERVED).await
 }
 
@@ -77,8 +80,22 @@ async fn volumes(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    let said = read(body, "volumes", |said| said.volumes);
+    let said = match fits(body) {
+        Ok(body) => read(body, "volumes", |said| said.volumes),
+        Err(response) => return response,
+    };
     operate((&front, &asker), said, make, VOLUMES).await
+}
+
+/// The same body, if it is not too long: the others are wrong in what they say.
+fn fits(body: Body) -> Result<Body, Response> {
+    match body {
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let problem = format!("the body has more than {BODY_MAX} bytes: name less at once\n");
+            Err((StatusCode::PAYLOAD_TOO_LARGE, problem).into_response())
+        }
+        body => Ok(body),
+    }
 }
 
 /// The agent and the resources that a body names.
