@@ -1,6 +1,6 @@
 //! Pages: `/state` and its pieces, as Mesos' tools read them (SPEC 3.9, 3.12), and the master's metrics (SPEC 3.10).
 //!
-//! Each page is made on the blocking pool, from a snapshot of the books of the master that acts here, which is asked for ahead of its
+//! Each page is made behind all else that the process does ([`Node::blocking_behind`]), from a snapshot of the books of the master that acts here, which is asked for ahead of its
 //! mailbox and costs it one count, or from the mirror of the leader's ([`source`]). A master that is at one message for longer than a page's patience costs it a 503. Where
 //! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
 //! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).

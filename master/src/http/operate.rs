@@ -2,7 +2,7 @@
 //! S93).
 //!
 //! Reads the two fields of the form, asks the master that acts here, and says in HTTP what it answered: 202 it is being done, 400 wrong in
-//! itself, with a right one beside it, 403 who asks may not, 409 the agent has not so much that nobody uses. Knows no rule of operations.
+//! itself, with a right one beside it, 403 who asks may not, 409 the agent has not so much that nobody uses, 413 it is too long. Knows no rule of operations.
 
 use axum::extract::Form;
 use axum::extract::rejection::FormRejection;
@@ -15,7 +15,7 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Resources};
 use serde::Deserialize;
 
-use super::changes::{ask, bad, conflict, forbidden};
+use super::changes::{BODY_MAX, ask, bad, conflict, forbidden};
 use crate::master::OperateAll;
 use crate::office::Front;
 use crate::permission::Asker;
@@ -67,6 +67,9 @@ async fn resources(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
+    if let Some(refusal) = too_long(&body) {
+        return refusal;
+    }
     let said = read(body, "resources", |said| said.resources);
     operate((&front, &asker), said, make, RESERVED).await
 }
@@ -77,8 +80,19 @@ async fn volumes(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
+    if let Some(refusal) = too_long(&body) {
+        return refusal;
+    }
     let said = read(body, "volumes", |said| said.volumes);
     operate((&front, &asker), said, make, VOLUMES).await
+}
+
+/// What is answered to a body that was not read to its end. The others are wrong in what they say.
+fn too_long(body: &Body) -> Option<Response> {
+    let rejection = body.as_ref().err()?;
+    let status = rejection.status();
+    let problem = format!("the body has more than {BODY_MAX} bytes: name less at once\n");
+    (status == StatusCode::PAYLOAD_TOO_LARGE).then(|| (status, problem).into_response())
 }
 
 /// The agent and the resources that a body names.

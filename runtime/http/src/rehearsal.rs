@@ -104,11 +104,20 @@ pub fn hostile(content_type: &'static str, list: [&str; 2]) -> Vec<Hostile> {
 
 /// A million valid entries between these two texts, or as many as a call has room for: `entry` makes each from its number.
 pub fn very_many(list: [&str; 2], entry: impl Fn(u32) -> String) -> String {
+    very_many_within(CALL_MAX - AROUND, list, entry)
+}
+
+/// The same of a body that may have so many bytes.
+pub fn very_many_within(
+    bytes_max: usize,
+    list: [&str; 2],
+    entry: impl Fn(u32) -> String,
+) -> String {
     let [before, after] = list;
     let mut text = before.to_owned();
     for number in 0..1_000_000 {
         let entry = entry(number);
-        if text.len() + entry.len() + after.len() >= CALL_MAX - AROUND {
+        if text.len() + entry.len() + after.len() >= bytes_max {
             break;
         }
         if number > 0 {

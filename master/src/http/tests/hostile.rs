@@ -1,7 +1,11 @@
 //! Bodies that are wrong in every way, at every endpoint of a master that reads one (SPEC 2.1, 3.9). What agents are told stands in the
 //! agent's own tests, and what the listener does with them before any route in `door`.
 
-use ::http::rehearsal::{hostile, hostile_calls, request, said, takes, very_many};
+use ::http::rehearsal::{
+    hostile, hostile_calls, request, said, takes, very_many, very_many_within,
+};
+
+use super::super::changes::BODY_MAX;
 
 use super::*;
 
@@ -80,18 +84,8 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
             )
         };
         let role = |n| format!(r#""r{n}""#);
-        let reservation = |n| {
-            format!(r#"{{"name":"cpus","type":"SCALAR","scalar":{{"value":1}},"role":"r{n}"}}"#)
-        };
-        let volume = |n| {
-            format!(
-                r#"{{"name":"disk","type":"SCALAR","scalar":{{"value":1}},"role":"r","disk":{{"persistence":{{"id":"v{n}"}},"volume":{{"mode":"RW","container_path":"v"}}}}}}"#
-            )
-        };
         let all = ["[", "]"];
-        let resources = ["slaveId=S0&resources=[", "]"];
-        let volumes = ["slaveId=S0&volumes=[", "]"];
-        for (method, path, kind, body) in [
+        let bodies = [
             ("POST", "/api/v1", JSON, very_many(WEIGHTS, weight)),
             ("POST", "/api/v1/scheduler", JSON, very_many(REVIVE, role)),
             ("PUT", "/weights", JSON, very_many(all, weight)),
@@ -109,33 +103,68 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
             ),
             ("POST", "/machine/down", JSON, very_many(all, machine)),
             ("POST", "/machine/up", JSON, very_many(all, machine)),
-            ("PUT", "/weights", FORM, very_many(all, weight)),
-            ("POST", "/reserve", FORM, very_many(resources, reservation)),
-            (
-                "POST",
-                "/unreserve",
-                FORM,
-                very_many(resources, reservation),
-            ),
-            ("POST", "/create-volumes", FORM, very_many(volumes, volume)),
-            ("POST", "/destroy-volumes", FORM, very_many(volumes, volume)),
-        ] {
-            let many = said(&routes, request(method, path, kind, body));
-            let other = async {
-                node.clock().settle().await;
-                said(&routes, request("GET", "/state-summary", JSON, ""))
-                    .await
-                    .0
-            };
-            let ((status, text), other) = futures_util::future::join(many, other).await;
-            let is_refused = (400..500).contains(&status) && text.len() > 10;
-            let words: String = text.chars().take(200).collect();
+        ];
+        for (method, path, kind, body) in bodies {
+            let status = asked(&node, &master, &routes, request(method, path, kind, body)).await;
             assert!(
-                is_refused || matches!(status, 200 | 202),
-                "{method} {path}: {status} {words}"
+                (400..500).contains(&status) || matches!(status, 200 | 202),
+                "{method} {path}: {status}"
             );
-            assert_eq!(other, 200, "{method} {path}");
-            assert!(master.ask(TakeSnapshot, PATIENCE).await.is_ok(), "{path}");
+        }
+    });
+}
+
+/// What is answered to this: in words if it is refused, and others are answered meanwhile.
+async fn asked(node: &Node, master: &Handle<Master>, routes: &Router, asked: Request) -> u16 {
+    let path = asked.uri().path().to_owned();
+    let other = async {
+        node.clock().settle().await;
+        said(routes, request("GET", "/state-summary", JSON, ""))
+            .await
+            .0
+    };
+    let ((status, text), other) = futures_util::join!(said(routes, asked), other);
+    let words: String = text.chars().take(200).collect();
+    assert!(status < 400 || text.len() > 10, "{path}: {status} {words}");
+    assert_eq!(other, 200, "{path}");
+    assert!(master.ask(TakeSnapshot, PATIENCE).await.is_ok(), "{path}");
+    status
+}
+
+/// SPEC 2.1, 3.9: the same of forms, of which each entry is a resource of its own that the agent does not have.
+#[test]
+fn very_many_valid_resources_in_a_form_are_refused_in_words_and_others_are_answered_meanwhile() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent = books.agents.iter().next().unwrap().id.clone();
+        let scalar = |n| {
+            format!(
+                r#"{{"name":"r{n}","type":"SCALAR","scalar":{{"value":1}},"role":"ads","reservation":{{}}}}"#
+            )
+        };
+        let volume = |n| {
+            format!(
+                r#"{{"name":"disk","type":"SCALAR","scalar":{{"value":1}},"role":"ads","reservation":{{}},"disk":{{"persistence":{{"id":"v{n}"}},"volume":{{"mode":"RW","container_path":"v"}}}}}}"#
+            )
+        };
+        for prefix in ["", "/master"] {
+            for (path, field, entry) in [
+                ("/reserve", "resources", &scalar as &dyn Fn(u32) -> String),
+                ("/unreserve", "resources", &scalar),
+                ("/create-volumes", "volumes", &volume),
+                ("/destroy-volumes", "volumes", &volume),
+            ] {
+                let before = format!("slaveId={agent}&{field}=[");
+                for (bytes, expected) in [(BODY_MAX - 10, [400, 409]), (BODY_MAX + 200, [413; 2])] {
+                    let body = very_many_within(bytes, [&before, "]"], entry);
+                    let path = format!("{prefix}{path}");
+                    let form = request("POST", &path, FORM, body);
+                    let status = asked(&node, &master, &routes, form).await;
+                    assert!(expected.contains(&status), "{path}: {status}");
+                }
+            }
         }
     });
 }
