@@ -9,6 +9,7 @@ use module_api::allocator::{
 use modules::workload::{Shape, Workload};
 use protocol::{Capability, Demand};
 use resources::Quantities;
+use runtime::Node;
 use runtime::rehearsal::rehearse;
 
 use crate::cluster::{Cluster, framework, subscribed};
@@ -92,29 +93,37 @@ fn suppressed(name: &str) -> Suppressed {
 }
 
 /// What is free is nothing that the loud framework may have, so that there is always something to look at in vain.
+fn in_vain(node: &Node) -> Cluster {
+    let cluster = Cluster::new(node, &[]);
+    cluster.framework("loud", "*", &[]);
+    for n in 0..20 {
+        cluster.agent(&format!("a{n}"), "cpus:4;mem:1024;gpus:1");
+    }
+    cluster
+}
+
+/// Says all of this 60 times over.
+async fn begin_no_runs(cluster: &Cluster, facts: &[&dyn Fn()]) {
+    let before = runs(cluster).await;
+    for _ in 0..60 {
+        for say in facts {
+            say();
+            cluster.wait(Duration::from_millis(3)).await;
+        }
+    }
+    let after = runs(cluster).await;
+    // No more than the batch that may have been due.
+    assert!(after <= before + 1.0, "{} runs", after - before);
+}
+
 #[test]
 fn who_revives_without_end_begins_no_runs() {
     rehearse(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
-        cluster.framework("loud", "*", &[]);
-        for n in 0..20 {
-            cluster.agent(&format!("a{n}"), "cpus:4;mem:1024;gpus:1");
-        }
-        let mut before = runs(&cluster).await;
-        for suppresses in [false, true] {
-            for _ in 0..60 {
-                if suppresses {
-                    cluster.allocator.tell(suppressed("loud")).unwrap();
-                    cluster.wait(Duration::from_millis(3)).await;
-                }
-                cluster.allocator.tell(revived("loud")).unwrap();
-                cluster.wait(Duration::from_millis(3)).await;
-            }
-            let after = runs(&cluster).await;
-            // No more than the batch that may have been due.
-            assert!(after <= before + 1.0, "{} runs", after - before);
-            before = after;
-        }
+        let cluster = in_vain(&node);
+        let suppress = || cluster.allocator.tell(suppressed("loud")).unwrap();
+        let revive = || cluster.allocator.tell(revived("loud")).unwrap();
+        begin_no_runs(&cluster, &[&revive]).await;
+        begin_no_runs(&cluster, &[&suppress, &revive]).await;
     });
 }
 
@@ -135,30 +144,12 @@ fn activity(name: &str, active: bool) -> FrameworkActivity {
 #[test]
 fn who_subscribes_again_without_end_begins_no_runs() {
     rehearse(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
-        cluster.framework("loud", "*", &[]);
-        for n in 0..20 {
-            cluster.agent(&format!("a{n}"), "cpus:4;mem:1024;gpus:1");
-        }
-        let mut before = runs(&cluster).await;
-        for disconnects in [false, true] {
-            for _ in 0..60 {
-                if disconnects {
-                    let away = activity("loud", false);
-                    cluster.allocator.tell(away).unwrap();
-                    cluster.wait(Duration::from_millis(3)).await;
-                    let back = activity("loud", true);
-                    cluster.allocator.tell(back).unwrap();
-                    cluster.wait(Duration::from_millis(3)).await;
-                }
-                cluster.allocator.tell(added("loud")).unwrap();
-                cluster.wait(Duration::from_millis(3)).await;
-            }
-            let after = runs(&cluster).await;
-            // No more than the batch that may have been due.
-            assert!(after <= before + 1.0, "{} runs", after - before);
-            before = after;
-        }
+        let cluster = in_vain(&node);
+        let leave = || cluster.allocator.tell(activity("loud", false)).unwrap();
+        let come = || cluster.allocator.tell(activity("loud", true)).unwrap();
+        let subscribe = || cluster.allocator.tell(added("loud")).unwrap();
+        begin_no_runs(&cluster, &[&subscribe]).await;
+        begin_no_runs(&cluster, &[&leave, &come, &subscribe]).await;
     });
 }
 

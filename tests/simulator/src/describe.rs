@@ -33,7 +33,7 @@ pub fn message(text: &mut String, spoken: &Spoken<'_>) {
             })
         }),
         "scheduler/offer_rescinded" => told(spoken, |rescinded: &OfferRescinded| {
-            write!(text, "{}", rescinded.offer_id)
+            put(text, &rescinded.offer_id)
         }),
         "scheduler/accept_offers" => told(spoken, |accepted| accept(text, accepted)),
         "scheduler/decline_offers" => told(spoken, |decline: &DeclineOffers| {

@@ -475,8 +475,11 @@ impl State {
         {
             return;
         }
-        let oldest = (self.recent.len() >= RECENT_MAX).then(|| self.recent.pop_front());
-        let room = oldest.flatten().map(Recent::into_room);
+        let oldest = match self.recent.len() < RECENT_MAX {
+            true => None,
+            false => self.recent.pop_front(),
+        };
+        let room = oldest.map(Recent::into_room);
         let seen = Recent {
             at: event.at,
             what: remember(room.unwrap_or_default()),

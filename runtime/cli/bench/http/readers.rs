@@ -113,10 +113,11 @@ async fn read(
     let failed = |error| Failure::because(args.path.clone(), &error);
     let mut connection = TcpStream::connect(args.master).await.map_err(failed)?;
     clock.sleep(first).await;
-    let mut bytes = 0;
+    let (mut bytes, mut room) = (0, vec![0; AT_ONCE]);
     while !*stopped.borrow() {
         let begun = clock.now();
-        bytes += page(&mut connection, args).await.map_err(failed)?;
+        let had = page(&mut connection, &mut room, args).await;
+        bytes += had.map_err(failed)?;
         let took = clock.now() - begun;
         times.borrow_mut().push(took.as_secs_f64() * 1000.0);
         clock.sleep(args.every.saturating_sub(took)).await;
@@ -124,8 +125,12 @@ async fn read(
     Ok(bytes)
 }
 
-/// Asks for the page; gives the length of its body.
-async fn page(connection: &mut TcpStream, args: &ReadersArgs) -> std::io::Result<u64> {
+/// Asks for the page; gives the length of its body. At most as much as `room` has is thrown away at once.
+async fn page(
+    connection: &mut TcpStream,
+    room: &mut [u8],
+    args: &ReadersArgs,
+) -> std::io::Result<u64> {
     let request = format!(
         "GET {} HTTP/1.1\r\nhost: {}\r\n\r\n",
         args.path, args.master
@@ -141,7 +146,7 @@ async fn page(connection: &mut TcpStream, args: &ReadersArgs) -> std::io::Result
     };
     let mut left = length;
     while left > 0 {
-        left -= skip(connection, left).await?;
+        left -= skip(connection, room, left).await?;
     }
     Ok(length)
 }
@@ -158,14 +163,14 @@ fn length(head: &str) -> Option<u64> {
 
 /// Throws away some bytes that have come, at most so many, and says how many. The kernel looks at the length of the room and writes nothing
 /// into it (`MSG_TRUNC`).
-async fn skip(connection: &TcpStream, most: u64) -> std::io::Result<u64> {
-    let most = usize::try_from(most).map_or(AT_ONCE, |most| most.min(AT_ONCE));
-    let mut room = vec![0; most];
+async fn skip(connection: &TcpStream, room: &mut [u8], most: u64) -> std::io::Result<u64> {
+    let most = usize::try_from(most).map_or(room.len(), |most| most.min(room.len()));
+    let room = &mut room[..most];
     loop {
         connection.readable().await?;
         let taken = connection.try_io(Interest::READABLE, || {
             let flags = MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT;
-            Ok(recv(connection.as_raw_fd(), &mut room, flags)?)
+            Ok(recv(connection.as_raw_fd(), room, flags)?)
         });
         match taken {
             Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
@@ -214,11 +219,12 @@ mod tests {
             };
             let ask = async {
                 let mut connection = TcpStream::connect(args.master).await.unwrap();
-                let mut lengths = Vec::new();
+                let (mut lengths, mut room) = (Vec::new(), vec![0; AT_ONCE]);
                 for _ in 0..3 {
-                    lengths.push(page(&mut connection, &args).await.unwrap());
+                    lengths.push(page(&mut connection, &mut room, &args).await.unwrap());
                 }
-                assert!(page(&mut connection, &args).await.is_err(), "it has ended");
+                let after = page(&mut connection, &mut room, &args).await;
+                assert!(after.is_err(), "it has ended");
                 lengths
             };
             futures_util::join!(serve, ask).1
