@@ -107,6 +107,7 @@ fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
     assert_eq!(reserved(), Some(1.5));
     let answer = change("RESERVE_RESOURCES", "reserve_resources", 1.5);
     assert_eq!(answer.status, 409, "{}", answer.text());
+    assert!(answer.text().contains("cpus:1"), "{}", answer.text());
     let answer = change("UNRESERVE_RESOURCES", "unreserve_resources", 1.5);
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert_eq!(reserved(), None);

@@ -7,6 +7,7 @@
 mod by_id;
 mod holdings;
 mod mirrored;
+mod of_framework;
 mod on_agent;
 mod recent;
 mod seen;
@@ -15,6 +16,7 @@ mod task;
 pub use by_id::ById;
 pub use holdings::Holdings;
 pub use mirrored::Place;
+pub use of_framework::OfFramework;
 pub use on_agent::OnAgent;
 pub use recent::Recent;
 pub use task::Task;
@@ -29,6 +31,7 @@ use rustc_hash::FxHashSet;
 
 use crate::by_agent::ByAgent;
 use crate::expected::Confirmed;
+use of_framework::of_framework;
 
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
 pub const UNACKNOWLEDGED_MAX: usize = 100_000;
@@ -69,63 +72,6 @@ pub struct Noted {
     pub task: Arc<Task>,
     /// Whether it was over: another one may have its id after that.
     pub is_over: bool,
-}
-
-/// The tasks of one framework.
-#[derive(Clone, Debug)]
-pub struct OfFramework {
-    active: ById<Arc<Task>>,
-    completed: Recent,
-    unreachable: Recent,
-    /// How many of the active ones have ended.
-    ended: usize,
-}
-
-impl OfFramework {
-    fn new(limits: Limits) -> Self {
-        Self {
-            active: ById::default(),
-            completed: Recent::new(limits.completed),
-            unreachable: Recent::new(limits.unreachable),
-            ended: 0,
-        }
-    }
-
-    /// Those that run, and those whose end is not acknowledged yet.
-    pub fn active(&self) -> impl Iterator<Item = &Arc<Task>> {
-        self.active.values()
-    }
-
-    /// Of these, those with ids after this one, in the order of their ids.
-    pub fn active_after(&self, id: Option<&TaskId>) -> impl Iterator<Item = &Arc<Task>> {
-        self.active.after(id)
-    }
-
-    /// Of these, those that have not ended.
-    pub fn running(&self) -> impl Iterator<Item = &Arc<Task>> {
-        // Where none has, none is looked at.
-        let all = self.ended == 0;
-        self.active()
-            .filter(move |task| all || !task.state.is_terminal())
-    }
-
-    /// And those that have.
-    pub fn ended(&self) -> impl Iterator<Item = &Arc<Task>> {
-        let some = self
-            .active()
-            .take(if self.ended == 0 { 0 } else { usize::MAX });
-        some.filter(|task| task.state.is_terminal())
-    }
-
-    /// Those whose end is acknowledged, oldest first.
-    pub fn completed(&self) -> impl Iterator<Item = &Arc<Task>> {
-        self.completed.iter()
-    }
-
-    /// Those whose agents cannot be reached, oldest first.
-    pub fn unreachable(&self) -> impl Iterator<Item = &Arc<Task>> {
-        self.unreachable.iter()
-    }
 }
 
 /// Resources that nobody holds any more.
@@ -337,7 +283,7 @@ impl Tasks {
         task: &TaskId,
         change: impl FnOnce(&mut Task),
     ) -> Option<Freed> {
-        let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
+        let of = OfFramework::changed(self.by_framework.get_mut(framework)?);
         let known = of.active.get_mut(task)?;
         let newest = self.noted.as_ref().map(|_| known.statuses.last().cloned());
         let task = Arc::make_mut(known);
@@ -407,7 +353,7 @@ impl Tasks {
         framework: &FrameworkId,
         task: &TaskId,
     ) -> Option<(Arc<Task>, Option<Freed>)> {
-        let of = Arc::make_mut(self.by_framework.get_mut(framework)?);
+        let of = OfFramework::changed(self.by_framework.get_mut(framework)?);
         let mut task = of.active.remove(task)?;
         of.ended -= usize::from(!task.holds);
         self.kills = self.kills.saturating_sub(task.kill.is_some().into());
@@ -482,7 +428,7 @@ impl Tasks {
     pub fn take_unreachable(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Task> {
         let of = self.by_framework.get_mut(framework)?;
         of.unreachable.get(task)?;
-        let task = Arc::make_mut(of).unreachable.remove(task)?;
+        let task = OfFramework::changed(of).unreachable.remove(task)?;
         Some(Arc::unwrap_or_clone(task))
     }
 
@@ -573,18 +519,6 @@ fn note(noted: &mut Option<Vec<Noted>>, task: &Arc<Task>, is_over: bool) {
         noted.push(Noted { task, is_over });
     }
     noted.take_if(|noted| noted.len() > NOTED_MAX);
-}
-
-/// The tasks of a framework, made if there are none.
-fn of_framework<'a>(
-    by_framework: &'a mut BTreeMap<FrameworkId, Arc<OfFramework>>,
-    framework: &FrameworkId,
-    limits: Limits,
-) -> &'a mut OfFramework {
-    let of = by_framework
-        .entry(framework.clone())
-        .or_insert_with(|| Arc::new(OfFramework::new(limits)));
-    Arc::make_mut(of)
 }
 
 #[cfg(test)]

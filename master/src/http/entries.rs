@@ -153,8 +153,7 @@ impl FrameworkEntry<'_> {
     pub fn write<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
         let framework = self.framework;
         let of_executors = self.executors.iter().map(|one| &one.info.resources);
-        let of_tasks = self.tasks.running().map(|task| &task.resources);
-        let used = sum(of_tasks.chain(of_executors));
+        let used = sum(self.tasks.used().into_iter().chain(of_executors));
         let offers = self.shown.offers(&framework.id);
         let offered = sum(offers.map(|offer| &offer.resources));
         let info = &framework.info;

@@ -31,6 +31,7 @@ impl OfFramework {
 
     /// A mirror is told of a task.
     pub(crate) fn mirror(&mut self, place: Place, task: Arc<Task>) {
+        self.uses_anew();
         match place {
             Place::Active => {
                 self.ended += usize::from(task.state.is_terminal());
@@ -44,6 +45,7 @@ impl OfFramework {
 
     /// A mirror is told that a task is not there any more.
     pub(crate) fn mirror_gone(&mut self, place: Place, id: &TaskId) {
+        self.uses_anew();
         match place {
             Place::Active => {
                 let before = self.active.remove(id);

@@ -31,7 +31,7 @@ impl Tasks {
             let is_whole = { all }.all(|one| task(one));
             // What is seen as a whole stays where it is.
             if !is_whole {
-                Arc::make_mut(of).keep_seen(task);
+                OfFramework::changed(of).keep_seen(task);
             }
         }
         let by_framework = &self.by_framework;

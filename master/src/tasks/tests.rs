@@ -169,6 +169,8 @@ proptest! {
             for (framework, of) in tasks.frameworks() {
                 let ended = of.active().filter(|task| task.state.is_terminal()).count();
                 prop_assert_eq!(tasks.unacknowledged(framework), ended);
+                let running = of.active().filter(|task| !task.state.is_terminal());
+                prop_assert_eq!(of.used(), &crate::books::sum(running.map(|task| &task.resources)));
                 prop_assert!(of.completed().count() <= 3 && of.unreachable().count() <= 2);
                 for task in of.active() {
                     let on = tasks.on_agent(&task.agent_id).unwrap();

@@ -124,6 +124,11 @@ fn who_is_not_proved_is_asked_by_the_name_of_the_realm() {
         }
         told.dedup();
         assert_eq!(told.len(), 1, "{told:?}");
+        let told = std::str::from_utf8(&told[0]).unwrap();
+        assert!(
+            told.contains("realm mesos-master-readonly: expected HTTP Basic"),
+            "{told}"
+        );
         let response = prove(Door::Scheduler, None).unwrap_err();
         let challenge = response.headers()[WWW_AUTHENTICATE].clone();
         assert_eq!(challenge, "Basic realm=\"mesos-master-scheduler\"");

@@ -1,21 +1,23 @@
 //! The ether: all sockets of a rehearsal, and the datagrams on their way between them.
 //!
 //! Hears datagrams from sockets and asks the wire for the fate of each. Remembers who has which address, what is under
-//! way to it, what has arrived and was not read, and which names stand for which addresses.
+//! way to it, what has arrived and was not read, who reads it and is woken when, and which names stand for which addresses.
 //! Never lets anything grow without a bound: what does not fit is dropped, as any network does, and counted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::iter::repeat_n;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use quinn::udp::EcnCodepoint;
-use runtime::{Clock, Instant};
+use runtime::{Clock, Instant, Sleep};
 
 use super::{COPIES_MAX, Datagram, Fate, Wire};
 
@@ -69,8 +71,20 @@ struct Port {
     coming: BinaryHeap<Reverse<Coming>>,
     arrived: VecDeque<Arrived>,
     arrived_bytes: usize,
-    /// Who reads, and until when it sleeps: for ever, if nothing was under way.
-    reader: Option<(Waker, Option<Instant>)>,
+    reader: Option<Reader>,
+}
+
+/// Who reads at an address, and sleeps.
+struct Reader {
+    waker: Waker,
+    /// When it wakes; never, if nothing is under way.
+    alarm: Option<Alarm>,
+}
+
+struct Alarm {
+    at: Instant,
+    /// It wakes the reader, as long as it is kept.
+    _sleep: Sleep,
 }
 
 /// A datagram under way, ordered by its time and then by the order of sending.
@@ -106,14 +120,6 @@ pub(super) struct Arrived {
     pub(super) from: SocketAddr,
     pub(super) ecn: Option<EcnCodepoint>,
     pub(super) bytes: Bytes,
-}
-
-/// What a reader finds.
-pub(super) enum Found {
-    /// Nothing, until this time or until it is woken.
-    Nothing(Option<Instant>),
-    /// At least one datagram, at most as many as asked for.
-    Datagrams(Vec<Arrived>),
 }
 
 impl Ether {
@@ -158,10 +164,6 @@ impl Ether {
         let state = self.state();
         let address = state.names.get(name).ok_or_else(unknown)?;
         Ok(SocketAddr::new(*address, port))
-    }
-
-    pub(super) fn clock(&self) -> &Clock {
-        &self.0.clock
     }
 
     /// Gives the address to a new socket, and says which one it got and its number.
@@ -209,8 +211,10 @@ impl Ether {
         let mut state = self.state();
         state.counts.sent += 1;
         let woken = match fate {
-            Fate::After(delay) => state.convey(at, to, &[delay], sent),
-            Fate::Copies(delays) if !delays.is_empty() => state.convey(at, to, &delays, sent),
+            Fate::After(delay) => state.convey(&self.0.clock, at, to, &[delay], sent),
+            Fate::Copies(delays) if !delays.is_empty() => {
+                state.convey(&self.0.clock, at, to, &delays, sent)
+            }
             Fate::Copies(_) | Fate::Lost => {
                 state.counts.lost += 1;
                 None
@@ -222,31 +226,29 @@ impl Ether {
         }
     }
 
-    /// What the socket of this number finds now, at most `count` datagrams; who asks is woken when there is more.
+    /// What the socket of this number finds now, at most `count` datagrams. Who finds none is woken when there is one.
     pub(super) fn read(
         &self,
         address: SocketAddr,
         number: u64,
         count: usize,
         waker: &Waker,
-    ) -> Found {
+    ) -> Vec<Arrived> {
         let now = self.0.clock.now();
         let mut state = self.state();
         let Some(port) = state.owned(address, number) else {
-            return Found::Nothing(None);
+            return Vec::new();
         };
         let overflowed = port.arrive(now);
         let found = port.take(count);
         if found.is_empty() {
-            let next = port.coming.peek().map(|Reverse(next)| next.at);
-            port.reader = Some((waker.clone(), next));
-            state.counts.overflowed += overflowed;
-            return Found::Nothing(next);
+            port.await_next(&self.0.clock, waker);
+        } else {
+            self.0.clock.note_movement();
         }
         state.counts.overflowed += overflowed;
         state.counts.delivered += found.len() as u64;
-        self.0.clock.note_movement();
-        Found::Datagrams(found)
+        found
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -288,9 +290,10 @@ impl State {
             .ok_or_else(|| ErrorKind::AddrInUse.into())
     }
 
-    /// Puts a datagram under way, once for each delay; gives the reader that must wake for it.
+    /// Puts a datagram under way, once for each delay; gives the reader that must wake for it at once.
     fn convey(
         &mut self,
+        clock: &Clock,
         at: Instant,
         to: SocketAddr,
         delays: &[Duration],
@@ -303,7 +306,8 @@ impl State {
         if port.owner.is_none() {
             self.counts.unreachable += port.miss(at);
         }
-        for delay in delays.iter().take(COPIES_MAX) {
+        let copies = delays.len().min(COPIES_MAX);
+        for (delay, datagram) in delays.iter().zip(repeat_n(sent, copies)) {
             if port.coming.len() >= COMING_MAX {
                 self.counts.overflowed += 1;
                 continue;
@@ -312,13 +316,10 @@ impl State {
             port.coming.push(Reverse(Coming {
                 at: at + *delay,
                 sequence: self.sequence,
-                datagram: sent.clone(),
+                datagram,
             }));
         }
-        let next = port.coming.peek().map(|Reverse(next)| next.at);
-        port.reader
-            .take_if(|(_, until)| until.is_none_or(|until| next.is_some_and(|next| next < until)))
-            .map(|(waker, _)| waker)
+        port.set_alarm(clock)
     }
 }
 
@@ -343,6 +344,40 @@ impl Port {
             missed += 1;
         }
         missed
+    }
+
+    /// Lets the reader sleep until the next datagram arrives.
+    fn await_next(&mut self, clock: &Clock, waker: &Waker) {
+        self.reader = Some(Reader {
+            waker: waker.clone(),
+            alarm: None,
+        });
+        if let Some(reader) = self.set_alarm(clock) {
+            reader.wake();
+        }
+    }
+
+    /// Sets the reader's alarm for the next datagram, unless it wakes early enough; gives the reader if it is time already. Whoever
+    /// sends a datagram sets it: a reader that first woke to set its own would wake twice for each.
+    fn set_alarm(&mut self, clock: &Clock) -> Option<Waker> {
+        let Reverse(next) = self.coming.peek()?;
+        let reader = self.reader.as_mut()?;
+        if reader
+            .alarm
+            .as_ref()
+            .is_some_and(|alarm| alarm.at <= next.at)
+        {
+            return None;
+        }
+        let mut sleep = clock.sleep_until(next.at);
+        // A sender that has used up its turn has the reader woken at once, which then comes here itself.
+        let mut context = Context::from_waker(&reader.waker);
+        if sleep.poll_unpin(&mut context).is_ready() {
+            return self.reader.take().map(|reader| reader.waker);
+        }
+        let at = next.at;
+        reader.alarm = Some(Alarm { at, _sleep: sleep });
+        None
     }
 
     /// Moves what is due into the receive buffer, and counts what found no room.

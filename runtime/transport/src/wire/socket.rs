@@ -1,21 +1,19 @@
 //! A socket on an ether, as quinn knows sockets.
 //!
 //! Hears datagrams from quinn, which it hands to the ether one by one, and reads those that have arrived. Remembers its
-//! address and one timer. Never blocks a sender: what does not fit is dropped at the receiver, as by UDP.
+//! address. Never blocks a sender: what does not fit is dropped at the receiver, as by UDP.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
-use runtime::Sleep;
 
-use super::ether::{Arrived, Ether, Found};
+use super::ether::{Arrived, Ether};
 
 /// Datagrams that quinn may hand over at once, as a system with segmentation offload lets it.
 const SEGMENTS_MAX: usize = 10;
@@ -26,8 +24,6 @@ pub(crate) struct Socket {
     ether: Ether,
     address: SocketAddr,
     number: u64,
-    /// Ready when the next datagram arrives.
-    timer: Mutex<Option<Sleep>>,
 }
 
 impl Socket {
@@ -38,7 +34,6 @@ impl Socket {
             ether: ether.clone(),
             address,
             number,
-            timer: Mutex::default(),
         })
     }
 
@@ -112,23 +107,16 @@ impl AsyncUdpSocket for Socket {
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let count = buffers.len().min(metas.len());
-        let mut timer = self.timer.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let found = self
                 .ether
                 .read(self.address, self.number, count, context.waker());
-            let until = match found {
-                Found::Datagrams(found) => match self.fill(&found, buffers, metas) {
-                    0 => continue,
-                    filled => return Poll::Ready(Ok(filled)),
-                },
-                Found::Nothing(until) => until,
-            };
-            let sleep = until.map(|until| self.ether.clock().sleep_until(until));
-            *timer = sleep;
-            match timer.as_mut().map(|sleep| sleep.poll_unpin(context)) {
-                Some(Poll::Ready(())) => {}
-                Some(Poll::Pending) | None => return Poll::Pending,
+            if found.is_empty() {
+                return Poll::Pending;
+            }
+            match self.fill(&found, buffers, metas) {
+                0 => continue,
+                filled => return Poll::Ready(Ok(filled)),
             }
         }
     }

@@ -34,6 +34,7 @@ use protocol::message::scheduler::{
 use protocol::message::task::{ExecutorExited, RunTasks, ShutDownFramework, TaskUpdated};
 use protocol::{AgentId, FrameworkId, OfferId, TaskId};
 use resources::Resources;
+use rustc_hash::FxHashMap;
 
 pub(super) use self::holder::Holder;
 use self::returned::Returned;
@@ -63,9 +64,11 @@ impl Held {
     }
 }
 
+/// An offer, in the two parts that each other offer of the agent asks for.
 struct Offered {
     framework: FrameworkId,
-    resources: Resources,
+    regular: Resources,
+    revocable: Resources,
     /// The node of the scheduler that it was made to.
     to: String,
     made: Duration,
@@ -99,7 +102,7 @@ pub struct Allocations {
     frameworks: Frameworks,
     agents: BTreeMap<AgentId, Agent>,
     by_node: BTreeMap<String, AgentId>,
-    offered: BTreeMap<OfferId, AgentId>,
+    offered: FxHashMap<OfferId, AgentId>,
     /// Executors whose end the master has just heard: what is sent at the same moment may have been decided before it.
     exited: (Duration, BTreeSet<Holder>),
     /// What the master does not want an agent to have, said before its registration was answered.
@@ -153,7 +156,7 @@ impl Agent {
     fn left(&self) -> Resources {
         let mut left = self.rest.clone();
         for offer in self.offers.values() {
-            left.subtract_what_is_there(&offer.resources.non_revocable());
+            left.subtract_what_is_there(&offer.regular);
         }
         left
     }
@@ -168,7 +171,10 @@ impl Agent {
             format!("{whose} holds {}", held.resources)
         });
         let offered = self.offers.iter();
-        let offered = offered.map(|(id, offer)| format!("{id} offers {}", offer.resources));
+        let offered = offered.map(|(id, offer)| {
+            let all = offer.regular.clone() + &offer.revocable;
+            format!("{id} offers {all}")
+        });
         held.chain(offered).collect::<Vec<_>>().join(", ")
     }
 
@@ -186,11 +192,11 @@ impl Agent {
         let mut rest = self.rest.clone();
         let mut revocable = Resources::new();
         for offer in counted {
-            if let Err(shortage) = rest.subtract(&offer.resources.non_revocable()) {
+            if let Err(shortage) = rest.subtract(&offer.regular) {
                 let has = self.what_is_there();
                 return Err(format!("of its total {}: {shortage}; {has}", self.total));
             }
-            revocable += &offer.resources.revocable();
+            revocable += &offer.revocable;
         }
         if revocable.is_empty() {
             return Ok(rest);
@@ -286,9 +292,11 @@ impl Allocations {
         let mut touched = BTreeSet::new();
         for offer in &made.offers {
             let agent = self.agents.entry(offer.agent_id.clone()).or_default();
+            let resources = bare(&offer.resources);
             let offered = Offered {
                 framework: offer.framework_id.clone(),
-                resources: bare(&offer.resources),
+                regular: resources.non_revocable(),
+                revocable: resources.revocable(),
                 to: to.to_owned(),
                 made: at,
             };

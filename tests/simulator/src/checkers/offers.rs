@@ -22,6 +22,7 @@ use protocol::message::scheduler::{AcceptOffers, DeclineOffers, OfferRescinded, 
 use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, OfferId, Operation, TaskId};
 use runtime::Pid;
+use rustc_hash::FxHashMap;
 
 use super::broken;
 use super::census::Frameworks;
@@ -66,8 +67,8 @@ struct Accept {
 pub struct Offers {
     frameworks: Frameworks,
     open: BTreeMap<OfferId, Open>,
-    /// All others that this master has made.
-    ended: BTreeMap<OfferId, End>,
+    /// All others that this master has made: many, and nobody asks for their order.
+    ended: FxHashMap<OfferId, End>,
     asked: BTreeMap<(FrameworkId, TaskId), Arc<Accept>>,
     recovery: Option<Duration>,
     judgements: u64,
