@@ -13,6 +13,7 @@ mod discreet;
 pub mod door;
 pub mod failure;
 pub mod flags;
+mod huge;
 pub mod local;
 pub mod logging;
 pub mod master;

@@ -17,7 +17,7 @@ use simulator::shrink::shrink;
 use simulator::{Fault, Profile, Run, Scenario, Tally, Violation, Wiring, checkers, faults};
 
 use crate::failure::{Failure, Outcome};
-use crate::{flags, out};
+use crate::{flags, huge, out};
 
 /// Up to so many agents the real transport carries the messages by default.
 const QUIC_AGENTS_MAX: u32 = 100;
@@ -226,6 +226,7 @@ struct Results {
 /// `meros simulate`.
 pub fn run(args: SimulateArgs) -> Outcome {
     args.check()?;
+    huge::heap();
     let clock = Clock::real();
     let begin = clock.now();
     let results = run_all(&args, &clock, begin)?;
