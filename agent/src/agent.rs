@@ -11,6 +11,7 @@ mod orders;
 mod reading;
 mod standby_links;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
@@ -102,6 +103,8 @@ pub struct DescribeAgent;
 pub struct AgentState {
     /// Who it is.
     pub info: AgentInfo,
+    /// Its own address, if it was told one.
+    pub address: Option<IpAddr>,
     /// The address of its master, if it has one.
     pub master: Option<String>,
     /// Figures for its metrics; updates waiting are not counted in.
@@ -478,6 +481,7 @@ impl Handler<DescribeAgent> for Agent {
                 resources: self.total.clone(),
                 ..self.info.clone()
             },
+            address: self.config.container_address(),
             master: self.master.as_ref().map(|master| master.address.clone()),
             figures: AgentFigures {
                 registered: self.master.is_some(),

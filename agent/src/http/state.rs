@@ -16,7 +16,7 @@ use resources::json::{attributes_object, resources_object};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
 
 use super::answers::{container_status, executors, is_heard, is_over, measured, user_of};
@@ -60,7 +60,7 @@ pub(super) fn whole(
         "build_user": "",
         "start_time": now.as_secs_f64() - state.figures.uptime_secs,
         "id": info.id.as_ref().map_or("", |id| id.as_str()),
-        "pid": format!("slave(1)@{}:{}", info.hostname, info.port),
+        "pid": pid("slave(1)", state.address, &info.hostname, info.port),
         "hostname": info.hostname,
         "port": info.port,
         "capabilities": AGENT_CAPABILITIES,

@@ -47,6 +47,7 @@ fn agent() -> AgentState {
             }),
             id: Some(AgentId::new("s").unwrap()),
         },
+        address: Some([10, 0, 0, 7].into()),
         master: Some("m:5050".into()),
         figures: AgentFigures {
             uptime_secs: 10.0,
@@ -347,7 +348,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
         assert!(json.get(key).is_some(), "{key} in {json}");
     }
     assert_eq!(json["start_time"], 90.0);
-    assert_eq!(json["pid"], "slave(1)@h:5051");
+    assert_eq!(json["pid"], "slave(1)@10.0.0.7:5051");
     assert_eq!(json["master_hostname"], "m");
     assert_eq!(json["resources"]["cpus"], 6.0);
     assert_eq!(json["resources"]["ports"], "[1-9]");

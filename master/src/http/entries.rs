@@ -11,7 +11,7 @@ use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, Value, json};
 use v1::convert::older::in_both_forms;
-use v1::convert::{AGENT_CAPABILITIES, constraints, labels, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, constraints, labels, pid, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
 use v1::schema::DrainInfo;
@@ -43,10 +43,9 @@ impl AgentEntry<'_> {
         let info = &agent.info;
         let total = &info.resources + &agent.oversubscribed;
         let (used, offered) = (shown.used_on(agent), shown.offered_of(agent));
-        let unreserved = info.resources.unreserved();
+        let unreserved = total.unreserved();
         write_agent(object, &agent.id, info)?;
-        let pid = format!("slave(1)@{}:{}", info.hostname, info.port);
-        object.serialize_entry("pid", &pid)?;
+        object.serialize_entry("pid", &agent_pid(agent))?;
         object.serialize_entry("registered_time", &agent.registered.as_secs_f64())?;
         if let Some(time) = agent.reregistered {
             object.serialize_entry("reregistered_time", &time.as_secs_f64())?;
@@ -54,10 +53,10 @@ impl AgentEntry<'_> {
         object.serialize_entry("resources", &ResourcesObject(&total))?;
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
-        object.serialize_entry("reserved_resources", &Reserved(&info.resources, shown))?;
+        object.serialize_entry("reserved_resources", &Reserved(&total, shown))?;
         object.serialize_entry("unreserved_resources", &ResourcesObject(&unreserved))?;
         if in_full {
-            let reserved = ReservedInFull(&info.resources, shown);
+            let reserved = ReservedInFull(&total, shown);
             object.serialize_entry("reserved_resources_full", &reserved)?;
             object.serialize_entry("unreserved_resources_full", &InFull(&unreserved))?;
             object.serialize_entry("used_resources_full", &InFull(&shown.resources(&used)))?;
@@ -82,6 +81,12 @@ impl Serialize for AgentEntry<'_> {
         self.write(&mut object)?;
         object.end()
     }
+}
+
+/// Where it is, as Mesos names it: at the address that it came from.
+pub(super) fn agent_pid(agent: &Agent) -> String {
+    let info = &agent.info;
+    pid("slave(1)", agent.address(), &info.hostname, info.port)
 }
 
 /// An agent that the registry knows and that has not come back.
@@ -140,7 +145,8 @@ impl Serialize for ReservedInFull<'_> {
     }
 }
 
-/// A framework with its tasks, offers and executors.
+/// A framework with its tasks, offers and executors. It has no `pid`, as frameworks over HTTP have none in Mesos: no scheduler listens at an
+/// address, and tools that read pids (Mesos-DNS) fail at anything else.
 pub(super) struct FrameworkEntry<'a> {
     pub shown: Shown<'a>,
     pub framework: &'a Framework,
@@ -159,9 +165,6 @@ impl FrameworkEntry<'_> {
         let info = &framework.info;
         object.serialize_entry("id", &framework.id)?;
         object.serialize_entry("name", &info.name)?;
-        if let Some(scheduler) = &framework.scheduler {
-            object.serialize_entry("pid", &scheduler.to_string())?;
-        }
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
         object.serialize_entry("resources", &ResourcesObject(&(&used + &offered)))?;

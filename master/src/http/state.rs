@@ -3,13 +3,14 @@
 //! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ::http::build;
 use protocol::agent::Domain;
 use protocol::{FrameworkId, TaskState};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, json};
-use v1::convert::MASTER_CAPABILITIES;
+use v1::convert::{MASTER_CAPABILITIES, pid};
 use v1::pieces::Identity;
 
 use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry, domain};
@@ -38,7 +39,8 @@ impl Entries for Whole<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
         let (shown, books) = (self.shown, self.shown.books);
         let master = &books.master;
-        let pid = format!("master@{}:{}", master.hostname, master.port);
+        let address = master.address.map(IpAddr::from);
+        let pid = pid("master", address, &master.hostname, master.port);
         let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
         let active = shown.agents().filter(|agent| agent.is_active()).count();
         let inactive = shown.agents().count() - active;
@@ -209,7 +211,9 @@ impl Serialize for Summary<'_> {
         let shown = self.shown;
         let mut on_agent: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
         let mut of_framework: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
-        for task in all_tasks(shown) {
+        // Those of frameworks that are no more are counted nowhere, as in Mesos: the page does not name them.
+        let tasks = shown.frameworks().map(|one| shown.tasks(&one.id));
+        for task in tasks.flat_map(TasksShown::all) {
             let (agent, framework) = (task.agent_id.as_str(), task.framework_id.as_str());
             let on_agent = on_agent.entry(agent).or_default();
             on_agent.add(task.state, framework);

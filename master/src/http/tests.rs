@@ -2,6 +2,7 @@
 
 mod acls;
 mod elsewhere;
+mod entries;
 mod hostile;
 mod operations;
 
@@ -24,12 +25,9 @@ use runtime::prelude::*;
 use runtime::rehearsal::rehearse;
 use serde_json::Value;
 
-use super::entries::{AgentEntry, FrameworkEntry};
 use super::page::page;
 use super::*;
-use crate::agents::Agent;
 use crate::books::Books;
-use crate::frameworks::Framework;
 use crate::master::{Master, TakeSnapshot, Unfollow};
 use crate::registry::MemoryRegistry;
 
@@ -236,7 +234,7 @@ fn the_pages_have_the_keys_that_tools_read() {
         assert_eq!(agent["reserved_resources"]["ads"]["mem"], 512.0);
         assert_eq!(agent["attributes"]["rack"], "r1");
         let framework = &state["frameworks"][0];
-        let in_short = "id name pid used_resources offered_resources capabilities hostname webui_url active connected recovered";
+        let in_short = "id name used_resources offered_resources capabilities hostname webui_url active connected recovered";
         has_keys(framework, in_short);
         has_keys(
             framework,
@@ -299,59 +297,6 @@ fn the_pages_have_the_keys_that_tools_read() {
         has_keys(&summary["frameworks"][0], in_short);
         has_keys(&summary["frameworks"][0], "slave_ids");
         assert_eq!(summary["slaves"][0]["TASK_RUNNING"], 0);
-    });
-}
-
-/// SPEC 3.12: what is not known has no key, as in Mesos, and what is known has.
-#[test]
-fn what_is_not_known_is_left_out_and_nothing_is_null() {
-    rehearse(|node| async move {
-        let master = master(&node).await;
-        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let shown = Shown::of(&books);
-        let of_agent = |agent: &Agent| {
-            let in_full = true;
-            let entry = AgentEntry {
-                shown,
-                agent,
-                in_full,
-            };
-            serde_json::to_value(entry).unwrap()
-        };
-        let of_framework = |framework: &Framework| {
-            let (tasks, executors) = (shown.tasks(&framework.id), &[][..]);
-            let entry = FrameworkEntry {
-                shown,
-                framework,
-                tasks,
-                executors,
-            };
-            serde_json::from_slice::<Value>(&page(&entry, None)).unwrap()
-        };
-        let mut agent = Agent::clone(shown.agents().next().unwrap());
-        let mut framework = Framework::clone(shown.frameworks().next().unwrap());
-        framework.scheduler = None;
-        for value in [
-            everything(&books, &Chosen::default()),
-            of_agent(&agent),
-            of_framework(&framework),
-        ] {
-            assert!(!value.to_string().contains("null"), "{value}");
-        }
-        assert_eq!(of_agent(&agent).get("reregistered_time"), None);
-        for key in ["pid", "principal", "reregistered_time"] {
-            assert_eq!(of_framework(&framework).get(key), None, "{key}");
-        }
-        let later = Some(runtime::Timestamp::from_nanos(1_500_000_000));
-        agent.reregistered = later;
-        framework.reregistered = later;
-        framework.info.principal = Some("alice".to_owned());
-        framework.scheduler = Some(agent.pid.clone());
-        assert_eq!(of_agent(&agent)["reregistered_time"], 1.5);
-        let framework = of_framework(&framework);
-        assert_eq!(framework["reregistered_time"], 1.5);
-        assert_eq!(framework["principal"], "alice");
-        assert_eq!(framework["pid"], agent.pid.to_string());
     });
 }
 

@@ -27,7 +27,7 @@ pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use labels::{LabelsSaid, labels};
 pub use marked::{check_status, discovery, limitation, other_labels, other_labels_of_status};
-pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info};
+pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info, pid};
 pub use operation::known_operation;
 pub use resource::{say_resources, write_resources};
 pub use status::{Contained, ContainedAs, contained};

@@ -23,6 +23,7 @@ use v1::schema::{
     FrameworkInfo, InverseOffer, KillPolicy, Operation, Role,
 };
 
+use super::super::entries::agent_pid;
 use super::super::shown::{ExecutorShown, Shown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
@@ -101,7 +102,7 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
             .agent_info(AgentInfoSeen(shown, &agent.id, info))
             .active(agent.is_active())
             .version(agent.version.as_str())
-            .pid(Some(format!("slave(1)@{}:{}", info.hostname, info.port)))
+            .pid(Some(agent_pid(agent)))
             .registered_time(Some(agent.registered))
             .reregistered_time(agent.reregistered)
             .total_resources(say_resources(&shown.resources(&all)))

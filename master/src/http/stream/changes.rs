@@ -1,11 +1,11 @@
 //! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
 //!
 //! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out but what is named below, and
-//! nothing said twice. An agent of which something else is ordered, or that has other resources, attributes or another domain, is told as if it had
+//! nothing said twice. An agent of which something else is ordered, or that describes itself otherwise or has registered again, is told as if it had
 //! just come, since the schema has no other event for it. What it lends, and what of it is offered or in use, is left out: that changes all the time.
 //! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each status
 //! that its framework was told, also if it is over and forgotten by now. What stays untold is an agent that came and went within one
-//! interval, and a task that was over before whoever hears it could see it.
+//! interval, a framework that did and is forgotten by now, with its tasks, and a task that was over before whoever hears it could see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,15 +65,19 @@ fn agent_added(shown: Shown<'_>, agent: &Arc<Agent>) -> Event {
 }
 
 /// Whether operators have ordered something else of it, or it is active where it was not, or the other way round, or it describes itself
-/// otherwise, or operations have changed what it has, as far as that is seen. There is no event for that: it is told once more.
+/// otherwise, or has registered again, or operations have changed what it has, as far as that is seen. There is no event for that: it is told
+/// once more.
 fn is_otherwise((then, old): (Shown<'_>, &Agent), (shown, new): (Shown<'_>, &Agent)) -> bool {
     let is_offered = |agent: &Agent| (agent.orders, agent.is_active());
     let is_described = |old: &AgentInfo, new: &AgentInfo| {
-        old.attributes == new.attributes
-            && old.domain == new.domain
+        (&old.hostname, old.port) == (&new.hostname, new.port)
+            && (&old.attributes, &old.domain) == (&new.attributes, &new.domain)
             && then.resources(&old.resources) == shown.resources(&new.resources)
     };
-    is_offered(old) != is_offered(new) || !is_described(&old.info, &new.info)
+    let registered = |agent: &Agent| (agent.registered, agent.reregistered, agent.address());
+    is_offered(old) != is_offered(new)
+        || (&old.version, registered(old)) != (&new.version, registered(new))
+        || !is_described(&old.info, &new.info)
 }
 
 /// Tells which frameworks are new or are something else; gives those that are no more.
@@ -178,8 +182,16 @@ fn tasks(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp, out: &mut
             of_framework(None, Some(tasks), &noted, at, out);
         }
     }
-    for noted in noted_of.values() {
-        of_framework(None, None, noted, at, out);
+    // Of others nobody was told, as they have come and gone in between and are forgotten: nor are they of their tasks.
+    let completed = now.frameworks.completed().map(id);
+    let told: BTreeSet<&FrameworkId> = completed
+        .chain(before.frameworks.completed().map(id))
+        .collect();
+    for (id, noted) in noted_of {
+        let is_known = |books: &Books| books.frameworks.get(id).is_some();
+        if is_known(before) || is_known(now) || told.contains(id) {
+            of_framework(None, None, &noted, at, out);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The laws of the event stream: whoever hears a snapshot and all that follows knows what the master knows; and nobody costs it much.
 
+mod between;
 mod cuts;
 mod orders;
 
@@ -42,7 +43,9 @@ struct Known {
 fn offered(agent: &ResponseGetAgentsAgent) -> (String, (bool, Option<bool>, String)) {
     let info = &agent.agent_info;
     let described = (&info.resources, &info.attributes, &info.domain);
-    let words = format!("{:?} {described:?}", agent.drain_info);
+    let place = (&info.hostname, info.port, &agent.pid, &agent.version);
+    let times = (&agent.registered_time, &agent.reregistered_time);
+    let words = format!("{:?} {described:?} {place:?} {times:?}", agent.drain_info);
     let id = info.id.as_ref().unwrap().value.clone();
     (id, (agent.active, agent.deactivated, words))
 }

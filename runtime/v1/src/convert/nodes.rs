@@ -1,6 +1,6 @@
 //! Agents and masters.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use protocol::agent::{Domain, Drain};
 use resources::{Attributes, Invalid, Resources};
@@ -124,17 +124,24 @@ pub const MASTER_CAPABILITIES: [MasterInfoCapabilityType; 3] = [
     MasterInfoCapabilityType::QuotaV2,
 ];
 
+/// A place as libprocess writes it, `NAME@IP:PORT`: with the name of the host where the address is not known.
+pub fn pid(name: &str, address: Option<IpAddr>, hostname: &str, port: u16) -> String {
+    match address {
+        Some(address) => format!("{name}@{}", SocketAddr::new(address, port)),
+        None => format!("{name}@{hostname}:{port}"),
+    }
+}
+
 /// The master as frameworks know it. An address that is not known, be it as the host, is written as 0, and readers then take the host name.
 pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
     let address: Option<Ipv4Addr> = info.address.or_else(|| info.hostname.parse().ok());
     // Mesos has the bytes of an address in the order of the network, whatever the order of its machine.
     let ip = address.map_or(0, |address| u32::from_le_bytes(address.octets()));
-    let port = info.port.into();
-    let pid = |address| format!("master@{address}:{port}");
+    let pid = |address: Ipv4Addr| pid("master", Some(address.into()), "", info.port);
     MasterInfo {
         id: info.id.to_string(),
         ip,
-        port,
+        port: info.port.into(),
         pid: address.map(pid),
         hostname: Some(info.hostname.clone()),
         version: Some(info.version.clone()),
