@@ -12,7 +12,7 @@ use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramewo
 use protocol::usage::ExecutorUsage;
 use protocol::{
     AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, QosCorrection, Reason, TaskId,
-    TaskState,
+    TaskState, TaskStatus,
 };
 use resources::Resources;
 use runtime::Timestamp;
@@ -135,7 +135,7 @@ pub struct ContainerView {
     /// The newest of those that have ended and are acknowledged, oldest first.
     pub completed: Vec<(protocol::TaskInfo, TaskState)>,
     /// What was last told of each task, the newest last; nothing of one of which nothing was told yet.
-    pub told: BTreeMap<TaskId, Vec<(TaskState, Timestamp)>>,
+    pub told: BTreeMap<TaskId, Vec<Arc<TaskStatus>>>,
 }
 
 /// What finds no room is refused. Executors say their updates again until they are confirmed, and the agent compares with its master when it cannot
@@ -479,7 +479,7 @@ impl Containerizer {
             completed: container.completed().map(shown).collect(),
             told: all
                 .map(|task| {
-                    let told = task.told.iter().copied();
+                    let told = task.told.iter().cloned();
                     (task.info.task_id.clone(), told.collect())
                 })
                 .collect(),

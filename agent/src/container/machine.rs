@@ -4,15 +4,16 @@
 //! tasks come here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::executor::ExecutorRefused;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
-    TaskState, Termination, Uuid,
+    TaskState, TaskStatus, Termination, Uuid,
 };
 use resources::Resources;
-use runtime::{Pid, Timestamp};
+use runtime::Pid;
 
 use self::away::Absence;
 use super::history::without_data;
@@ -105,8 +106,8 @@ pub struct Task {
     killing: Option<Killing>,
     /// The newest statuses that an executor has given it which may give them twice.
     given: VecDeque<Uuid>,
-    /// What was last told of it by this process of the agent, for people: states, each with the time of its newest status.
-    pub told: VecDeque<(TaskState, Timestamp)>,
+    /// What was last told of it by this process of the agent, for people: of each state the newest status, without its data.
+    pub told: VecDeque<Arc<TaskStatus>>,
 }
 
 impl Task {
@@ -122,11 +123,17 @@ impl Task {
     }
 
     /// This was told of it. What is said again in the same state takes the place of what was said before.
-    pub fn note(&mut self, state: TaskState, at: Timestamp) {
-        if self.told.back().is_some_and(|(last, _)| *last == state) {
+    pub fn note(&mut self, status: &TaskStatus) {
+        if self
+            .told
+            .back()
+            .is_some_and(|last| last.state == status.state)
+        {
             self.told.pop_back();
         }
-        self.told.push_back((state, at));
+        let mut status = status.clone();
+        status.data = Vec::new();
+        self.told.push_back(Arc::new(status));
         if self.told.len() > TOLD_MAX {
             self.told.pop_front();
         }
@@ -212,9 +219,9 @@ impl Container {
     }
 
     /// This was told of one of its tasks.
-    pub fn note(&mut self, id: &TaskId, state: TaskState, at: Timestamp) {
-        if let Some(task) = self.tasks.get_mut(id) {
-            task.note(state, at);
+    pub fn note(&mut self, status: &TaskStatus) {
+        if let Some(task) = self.tasks.get_mut(&status.task_id) {
+            task.note(status);
         }
     }
 

@@ -503,8 +503,12 @@ impl Containerizer {
         executor: Option<Pid>,
         ctx: &Context<Self>,
     ) {
+        status.agent_id = self.agent.id.clone();
+        let uuid = *status
+            .uuid
+            .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
         if let Some(container) = self.containers.get_mut(id) {
-            container.note(&status.task_id, status.state, status.timestamp);
+            container.note(&status);
         }
         let Some((framework_id, container)) = self.containers.entry(id) else {
             return;
@@ -512,10 +516,6 @@ impl Containerizer {
         let disowned = container
             .task(&status.task_id)
             .is_some_and(|task| task.disowned);
-        status.agent_id = self.agent.id.clone();
-        let uuid = *status
-            .uuid
-            .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
         if disowned || self.is_ending(framework_id) {
             if let Some(executor) = executor {
                 let _ = ctx.node().tell(

@@ -6,7 +6,6 @@
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{OperationUpdate, TaskInfo, TaskState};
-use runtime::Timestamp;
 use v1::convert::{Contained, discovery, known_operation, other_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
@@ -111,15 +110,7 @@ pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
     let told = container.told.get(&info.task_id).into_iter().flatten();
-    let status = |(state, at): &(TaskState, Timestamp)| TaskStatus {
-        container_status: Some(Box::new(container_status(container))),
-        task_id: (&info.task_id).into(),
-        state: (*state).into(),
-        timestamp: Some(at.as_secs_f64()),
-        agent_id: Some((&info.agent_id).into()),
-        executor_id: Some((&container.executor.executor_id).into()),
-        ..TaskStatus::default()
-    };
+    let newest = told.clone().next_back();
     Task {
         name: info.name.clone(),
         task_id: (&info.task_id).into(),
@@ -128,13 +119,32 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         agent_id: (&info.agent_id).into(),
         state: state.into(),
         resources: write_resources(&info.resources),
-        statuses: told.map(status).collect(),
+        statuses: told.map(|told| status(container, info, told)).collect(),
+        status_update_state: newest.map(|newest| newest.state.into()),
+        status_update_uuid: newest
+            .and_then(|newest| newest.uuid)
+            .map(|uuid| uuid.0.to_vec().into()),
         labels: other_labels(&info.labels).message(),
         discovery: discovery(&info.labels).map(Box::new),
         user: user_of(info).cloned(),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
         ..Task::default()
     }
+}
+
+/// What was told of a task. What that does not say of its container is known here.
+pub(super) fn status(
+    container: &ContainerView,
+    info: &TaskInfo,
+    told: &protocol::TaskStatus,
+) -> TaskStatus {
+    let mut status = TaskStatus::from(told);
+    status.agent_id = Some((&info.agent_id).into());
+    status.executor_id = Some((&container.executor.executor_id).into());
+    status
+        .container_status
+        .get_or_insert_with(|| Box::new(container_status(container)));
+    status
 }
 
 /// The user that a task runs as, where it says so.

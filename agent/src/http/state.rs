@@ -10,7 +10,7 @@ use http::build;
 use protocol::agent::Domain;
 use protocol::task::Labels;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
-use protocol::{FrameworkInfo, TaskInfo, TaskState};
+use protocol::{FrameworkInfo, TaskInfo, TaskState, TaskStatus};
 use resources::Resources;
 use resources::json::{attributes_object, resources_object};
 use runtime::Timestamp;
@@ -19,7 +19,7 @@ use v1::convert::older::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
 
-use super::answers::{container_status, executors, is_heard, is_over, measured, user_of};
+use super::answers::{self, container_status, executors, is_heard, is_over, measured, user_of};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
 use crate::sight;
@@ -133,8 +133,11 @@ fn full(resources: &Resources) -> Value {
 
 /// Notes, but for what is shown in a place of its own.
 fn labels(labels: &Labels) -> Value {
-    let said = other_labels(labels).message();
-    let labels = said.iter().flat_map(|labels| &labels.labels);
+    said(other_labels(labels).message().as_ref())
+}
+
+fn said(labels: Option<&v1::schema::Labels>) -> Value {
+    let labels = labels.into_iter().flat_map(|labels| &labels.labels);
     labels.map(|label| json!(Json(label))).collect()
 }
 
@@ -200,14 +203,6 @@ fn executor(container: &ContainerView) -> Value {
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
     let told = container.told.get(&info.task_id).into_iter().flatten();
-    let contained = container_status(container);
-    let status = |(state, at): &(TaskState, Timestamp)| {
-        json!({
-            "state": state.name(),
-            "timestamp": at.as_secs_f64(),
-            "container_status": Json(&contained),
-        })
-    };
     let mut json = json!({
         "id": info.task_id,
         "name": info.name,
@@ -219,7 +214,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         // A task may use its resources and no more.
         "limits": {},
         "role": role(&info.resources),
-        "statuses": told.map(status).collect::<Vec<_>>(),
+        "statuses": told.map(|told| status(container, info, told)).collect::<Vec<_>>(),
         "labels": labels(&info.labels),
     });
     if let Some(user) = user_of(info) {
@@ -227,6 +222,29 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
     }
     if let Some(discovery) = discovery(&info.labels) {
         json["discovery"] = json!(Json(&discovery));
+    }
+    json
+}
+
+/// What was told of a task, with the keys that masters' pages have.
+fn status(container: &ContainerView, info: &TaskInfo, told: &TaskStatus) -> Value {
+    let shown = answers::status(container, info, told);
+    let mut json = json!({
+        "state": told.state.name(),
+        "timestamp": told.timestamp.as_secs_f64(),
+        "labels": said(shown.labels.as_ref()),
+        "source": told.source.name(),
+        "message": told.message,
+        "container_status": shown.container_status.as_deref().map(|own| json!(Json(own))),
+    });
+    if let Some(reason) = told.reason {
+        json["reason"] = json!(reason.name());
+    }
+    if let Some(healthy) = told.healthy {
+        json["healthy"] = json!(healthy);
+    }
+    if let Some(check) = &shown.check_status {
+        json["check_status"] = json!(Json(check));
     }
     json
 }

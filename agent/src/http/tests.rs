@@ -4,6 +4,7 @@ mod history;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use authority::{Acls, Action, Approver, Subject};
@@ -11,8 +12,8 @@ use protocol::agent::Domain;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
 use protocol::{
     AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkId,
-    FrameworkInfo, OperationId, OperationState, OperationStatus, OperationUpdate, TaskId, TaskInfo,
-    TaskState,
+    FrameworkInfo, OperationId, OperationState, OperationStatus, OperationUpdate, Reason, Source,
+    TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::{Attributes, Conversion, Reservation, Resources, Role};
 use runtime::Timestamp;
@@ -25,6 +26,8 @@ use crate::container::machine::Phase;
 use crate::metrics::AgentFigures;
 use crate::operations::KnownOperation;
 use crate::sight;
+
+mod operations;
 
 fn resources(text: &str) -> Resources {
     text.parse().unwrap()
@@ -102,11 +105,28 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         completed: Vec::new(),
         told: BTreeMap::from([(
             TaskId::new("runs-0").unwrap(),
-            vec![
-                (TaskState::Starting, Timestamp::from_nanos(500_000_000)),
-                (TaskState::Running, Timestamp::from_nanos(1_500_000_000)),
-            ],
+            vec![Arc::new(told(TaskState::Starting, 1)), Arc::new(running())],
         )]),
+    }
+}
+
+fn told(state: TaskState, half_seconds: u64) -> TaskStatus {
+    let (id, at) = (
+        TaskId::new("runs-0").unwrap(),
+        Timestamp::from_nanos(half_seconds * 500_000_000),
+    );
+    TaskStatus::new(id, state, Source::Executor, at)
+}
+
+/// With all that an executor may say.
+fn running() -> TaskStatus {
+    TaskStatus {
+        message: "as it should".into(),
+        reason: Some(Reason::TaskHealthCheckStatusUpdated),
+        healthy: Some(true),
+        uuid: Some(Uuid([7; 16])),
+        labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+        ..told(TaskState::Running, 3)
     }
 }
 
@@ -239,6 +259,17 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
         &launched["statuses"][1]["container_status"]["network_infos"],
         networks
     );
+    let newest = &launched["statuses"][1];
+    assert_eq!(newest["source"], "SOURCE_EXECUTOR");
+    assert_eq!(newest["reason"], "REASON_TASK_HEALTH_CHECK_STATUS_UPDATED");
+    assert_eq!(
+        (&newest["message"], &newest["healthy"]),
+        (&json!("as it should"), &json!(true))
+    );
+    assert_eq!(newest["labels"]["labels"][0]["value"], "web");
+    assert_eq!(newest["executor_id"]["value"], "runs");
+    assert_eq!(launched["status_update_state"], "TASK_RUNNING");
+    assert_eq!(launched["status_update_uuid"], newest["uuid"]);
     assert_eq!(runs["resource_statistics"]["mem_rss_bytes"], 4096);
     assert_eq!(runs["resource_statistics"]["timestamp"], 1.5);
 
@@ -252,66 +283,6 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     let grace = &agent["drain_config"]["max_grace_period"];
     assert_eq!(grace["nanoseconds"], 5_000_000_000_u64);
     assert_eq!(agent["estimated_drain_start_time"]["nanoseconds"], 7);
-}
-
-fn operation(framework: &str, conversion: Option<Conversion>) -> KnownOperation {
-    let id = OperationId::new("op").unwrap();
-    KnownOperation {
-        update: OperationUpdate {
-            framework_id: FrameworkId::new(framework).unwrap(),
-            status: OperationStatus::new(id, OperationState::Finished, ""),
-        },
-        conversion,
-    }
-}
-
-/// SPEC 2.7: GET_OPERATIONS; 3.7.
-#[test]
-fn operations_are_told_with_their_content_to_those_who_see_the_framework_and_the_roles() {
-    let reserve = |role: &str| {
-        let entry = Reservation::dynamic(Role::new(role).unwrap(), None);
-        let resources = resources("cpus:1").push_reservation(&entry).unwrap();
-        Some(Conversion::Reserve { resources })
-    };
-    let known = || {
-        vec![
-            operation("f", reserve("ads")),
-            operation("f", reserve("dev")),
-            operation("f", None),
-            operation("nobody here knows it", reserve("ads")),
-        ]
-    };
-    let json = json_of(&answers::operations(&known()));
-    let first = &json["operations"][0];
-    assert_eq!(first["framework_id"]["value"], "f");
-    assert_eq!(first["info"]["type"], "RESERVE");
-    assert_eq!(first["info"]["id"]["value"], "op");
-    let reserved = &first["info"]["reserve"]["resources"][0];
-    assert_eq!(reserved["reservations"][0]["role"], "ads");
-    assert_eq!(first["latest_status"]["state"], "OPERATION_FINISHED");
-    assert!(json["operations"][2]["info"].get("type").is_none());
-
-    let bob = Subject::named("bob");
-    let check = |acls: &str, expected: &[usize]| {
-        let acls = Acls::parse(acls).unwrap();
-        let seen = sight::operations(known(), &survey(), &acls, &bob);
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|one| known().swap_remove(*one))
-            .collect();
-        assert_eq!(seen, expected, "{acls:?}");
-    };
-    check("{}", &[0, 1, 2, 3]);
-    let only = |action: &str, object: &str, value: &str| {
-        let (one, others) = (
-            format!(r#"{{"principals":{{"values":["bob"]}},"{object}":{{"values":["{value}"]}}}}"#),
-            format!(r#"{{"principals":{{"type":"ANY"}},"{object}":{{"type":"NONE"}}}}"#),
-        );
-        format!(r#"{{"{action}":[{one},{others}]}}"#)
-    };
-    check(&only("view_roles", "roles", "ads"), &[0, 3]);
-    check(&only("view_frameworks", "users", "alice"), &[0, 1, 2]);
-    check(&only("view_frameworks", "users", "carol"), &[]);
 }
 
 /// SPEC 3.12: the keys of an agent's state, verbatim.
@@ -422,11 +393,19 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
         "executor_pid": 42,
         "network_infos": [{ "ip_addresses": [{ "protocol": "IPv4", "ip_address": "10.0.0.7" }] }],
     });
-    let status = |state: &str, timestamp: f64| json!({ "state": state, "timestamp": timestamp, "container_status": container });
-    assert_eq!(
-        runs["tasks"][0]["statuses"],
-        json!([status("TASK_STARTING", 0.5), status("TASK_RUNNING", 1.5)])
-    );
+    let mut starting = json!({
+        "state": "TASK_STARTING", "timestamp": 0.5, "labels": [], "source": "SOURCE_EXECUTOR", "message": "",
+        "container_status": container,
+    });
+    let statuses = &runs["tasks"][0]["statuses"];
+    assert_eq!(statuses[0], starting);
+    starting["state"] = json!("TASK_RUNNING");
+    starting["timestamp"] = json!(1.5);
+    starting["labels"] = json!([{ "key": "tier", "value": "web" }]);
+    starting["message"] = json!("as it should");
+    starting["reason"] = json!("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED");
+    starting["healthy"] = json!(true);
+    assert_eq!(statuses[1], starting);
     assert_eq!(framework["completed_executors"][0]["id"], "over");
 }
 

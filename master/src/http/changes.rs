@@ -10,7 +10,7 @@ use authority::{Action, Forbidden};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::FormRejection;
-use axum::extract::{Form, Path};
+use axum::extract::{Form, FromRequest, Path, Request};
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
@@ -66,11 +66,30 @@ pub(super) fn forbidden(problem: Forbidden) -> Response {
     (StatusCode::FORBIDDEN, format!("{problem}\n")).into_response()
 }
 
+/// A body, whole and no longer than it may be.
+pub(super) struct Whole(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let body = Bytes::from_request(request, state).await;
+        body.map(Self)
+            .map_err(|cut| too_long(cut.status()).unwrap_or_else(|| cut.into_response()))
+    }
+}
+
+/// What is answered to a body that was not read to its end, if this is how it is refused.
+pub(super) fn too_long(status: StatusCode) -> Option<Response> {
+    let problem = format!("the body has more than {BODY_MAX} bytes: name less at once\n");
+    (status == StatusCode::PAYLOAD_TOO_LARGE).then(|| (status, problem).into_response())
+}
+
 /// `PUT /weights`.
 pub(super) async fn put_weights(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     match words::weights(&body) {
         Ok(update) => change_weights(&front, &asker, update).await,
@@ -102,7 +121,7 @@ pub(super) async fn change_quotas(front: &Front, asker: &Asker, update: UpdateQu
 pub(super) async fn post_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     match words::quotas(&body) {
         Ok(said) if said.is_v0 => set_quota(&front, &asker, said.update).await,
@@ -123,7 +142,7 @@ pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas
 pub(super) async fn put_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     match words::quotas(&body) {
         Ok(said) => change_quotas(&front, &asker, said.update).await,
@@ -164,6 +183,9 @@ pub(super) async fn tear_down(
     let said = match body {
         Ok(Form(said)) => said,
         Err(rejection) => {
+            if let Some(refusal) = too_long(rejection.status()) {
+                return refusal;
+            }
             let problem = rejection.body_text();
             return bad(format!("{problem}: expected a form with frameworkId=ID"));
         }

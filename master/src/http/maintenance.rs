@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use ::http::api;
 use authority::Action;
-use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -26,7 +25,7 @@ use v1::schema::master::{
 };
 use v1::{Form, Limits};
 
-use super::changes::{BODY_MAX, bad, change, forbidden, not_now};
+use super::changes::{BODY_MAX, Whole, bad, change, forbidden, not_now};
 use super::source::{glance, late};
 use crate::books::Books;
 use crate::office::Front;
@@ -77,7 +76,7 @@ fn page<M: Message>(shown: Result<M, Response>) -> Response {
 async fn post_schedule(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     let said = v1::json::read::<Schedule>(&body, Limits::default());
     match said.and_then(|said| windows(&said)) {
@@ -89,7 +88,7 @@ async fn post_schedule(
 async fn post_down(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     match named(&body) {
         Ok(machines) => start(&front, &asker, StartMaintenance { machines }).await,
@@ -100,7 +99,7 @@ async fn post_down(
 async fn post_up(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Response {
     match named(&body) {
         Ok(machines) => stop(&front, &asker, StopMaintenance { machines }).await,

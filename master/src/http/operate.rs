@@ -15,7 +15,7 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Resources};
 use serde::Deserialize;
 
-use super::changes::{BODY_MAX, ask, bad, conflict, forbidden};
+use super::changes::{ask, bad, conflict, forbidden, too_long};
 use crate::master::OperateAll;
 use crate::office::Front;
 use crate::permission::Asker;
@@ -67,7 +67,7 @@ async fn resources(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    if let Some(refusal) = too_long(&body) {
+    if let Some(refusal) = cut(&body) {
         return refusal;
     }
     let said = read(body, "resources", |said| said.resources);
@@ -80,7 +80,7 @@ async fn volumes(
     body: Body,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    if let Some(refusal) = too_long(&body) {
+    if let Some(refusal) = cut(&body) {
         return refusal;
     }
     let said = read(body, "volumes", |said| said.volumes);
@@ -88,11 +88,8 @@ async fn volumes(
 }
 
 /// What is answered to a body that was not read to its end. The others are wrong in what they say.
-fn too_long(body: &Body) -> Option<Response> {
-    let rejection = body.as_ref().err()?;
-    let status = rejection.status();
-    let problem = format!("the body has more than {BODY_MAX} bytes: name less at once\n");
-    (status == StatusCode::PAYLOAD_TOO_LARGE).then(|| (status, problem).into_response())
+fn cut(body: &Body) -> Option<Response> {
+    too_long(body.as_ref().err()?.status())
 }
 
 /// The agent and the resources that a body names.

@@ -220,7 +220,8 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
         }
         // A master logs to its standard error and shows no file.
         CallType::ListFiles => {
-            let path = call.list_files.as_ref().map_or("", |list| &list.path);
+            let list = call.list_files.as_ref();
+            let path = &list.ok_or_else(|| absent("list_files"))?.path;
             if !path.trim_matches('/').is_empty() {
                 return Err(no_file(path));
             }
@@ -228,11 +229,16 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
             ResponseType::ListFiles
         }
         _ => {
-            let path = call.read_file.as_ref().map_or("", |read| &read.path);
+            let read = call.read_file.as_ref();
+            let path = &read.ok_or_else(|| absent("read_file"))?.path;
             return Err(no_file(path));
         }
     });
     Ok(answer)
+}
+
+fn absent(field: &str) -> Refusal {
+    Refusal::bad(format!("{field} is `absent`: expected a path"))
 }
 
 fn no_file(path: &str) -> Refusal {

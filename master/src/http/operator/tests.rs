@@ -309,6 +309,12 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
             (json!({ "type": "MAKE_COFFEE" }), 400, "type is"),
             (json!({ "type": "TEARDOWN" }), 400, "teardown is `absent`"),
             (
+                json!({ "type": "LIST_FILES" }),
+                400,
+                "list_files is `absent`",
+            ),
+            (json!({ "type": "READ_FILE" }), 400, "read_file is `absent`"),
+            (
                 json!({ "type": "SET_LOGGING_LEVEL" }),
                 400,
                 "set_logging_level is",

@@ -169,6 +169,30 @@ fn very_many_valid_resources_in_a_form_are_refused_in_words_and_others_are_answe
     });
 }
 
+/// SPEC 2.1, 3.9: wherever a body is read it may have so many bytes and no more, whatever they say.
+#[test]
+fn a_body_that_is_too_long_is_refused_with_how_long_it_may_be() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        for (method, path, kind) in [
+            ("PUT", "/weights", JSON),
+            ("POST", "/quota", JSON),
+            ("PUT", "/quota", JSON),
+            ("POST", "/maintenance/schedule", JSON),
+            ("POST", "/machine/down", JSON),
+            ("POST", "/machine/up", JSON),
+            ("POST", "/teardown", FORM),
+            ("POST", "/reserve", FORM),
+        ] {
+            let body = "[".repeat(BODY_MAX + 1);
+            let (status, text) = said(&routes, request(method, path, kind, body)).await;
+            assert_eq!(status, 413, "{method} {path}: {text}");
+            assert!(text.contains("more than 4194304 bytes"), "{path}: {text}");
+        }
+    });
+}
+
 /// SPEC 2.1: each by the field that it has wrong.
 #[test]
 fn a_call_that_is_none_is_told_which_field_is_wrong() {
