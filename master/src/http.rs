@@ -41,16 +41,18 @@ pub(crate) use source::Chosen;
 pub use stream::EventStream;
 pub use written::Written;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::Given;
 use ::http::api::Streams;
 use authority::{Acls, Shared, Subject};
-use axum::extract::{DefaultBodyLimit, OriginalUri, Query, Request, State};
-use axum::http::header::RETRY_AFTER;
+use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
+use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
 use axum::{Extension, Router};
 use runtime::Node;
@@ -212,8 +214,14 @@ fn to_the_leader(front: &Front, path: &str) -> Response {
         let later = [(RETRY_AFTER, "1")];
         return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
     };
-    // By whatever scheme this one was asked: there may be TLS in front of both.
-    Redirect::temporary(&format!("//{leader}{path}")).into_response()
+    at_the_leader(leader, path)
+}
+
+/// 307, by whatever scheme this one was asked: there may be TLS in front of both. Who does not follow reads where the leader is.
+fn at_the_leader(leader: impl Display, path: &str) -> Response {
+    let location = [(LOCATION, format!("//{leader}{path}"))];
+    let text = format!("the master that leads is at {leader}: ask there\n");
+    (StatusCode::TEMPORARY_REDIRECT, location, text).into_response()
 }
 
 /// The mirror here, if it is not too old for anybody.
@@ -265,7 +273,7 @@ struct Only {
     framework_id: Option<String>,
 }
 
-async fn slaves(Extension(source): Extension<Source>, Query(only): Query<Only>) -> Response {
+async fn slaves(Extension(source): Extension<Source>, Given(only): Given<Only>) -> Response {
     let page = source.made(JSON, move |books, _, kept| {
         let shown = Shown::of(books);
         match only.slave_id.as_deref() {
@@ -276,7 +284,7 @@ async fn slaves(Extension(source): Extension<Source>, Query(only): Query<Only>) 
     page.await
 }
 
-async fn frameworks(Extension(source): Extension<Source>, Query(only): Query<Only>) -> Response {
+async fn frameworks(Extension(source): Extension<Source>, Given(only): Given<Only>) -> Response {
     let page = source.made(JSON, move |books, _, kept| {
         let shown = Shown::of(books);
         match only.framework_id.as_deref() {

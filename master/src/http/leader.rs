@@ -1,9 +1,7 @@
 //! Where the master is that leads (`/redirect`; SPEC 3.9).
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::LOCATION;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
 use super::Pages;
 
@@ -11,10 +9,7 @@ use super::Pages;
 pub(super) async fn redirect(State(pages): State<Pages>) -> Response {
     let own = || pages.front.master().map(|_| pages.address.clone());
     match pages.front.leader().or_else(own) {
-        Some(leader) => {
-            let location = [(LOCATION, format!("//{leader}"))];
-            (StatusCode::TEMPORARY_REDIRECT, location).into_response()
-        }
+        Some(leader) => super::at_the_leader(leader, ""),
         None => super::to_the_leader(&pages.front, "/"),
     }
 }

@@ -179,7 +179,8 @@ impl Handler<HttpUpdate> for Master {
         let (promise, reply) = promise();
         let id = update.framework_id.clone();
         if !self.speaks_for(&scheduler, &id) {
-            let problem = format!("another scheduler speaks for framework `{id}`, or it is over");
+            let expected = "one that this scheduler speaks for and that is not over";
+            let problem = format!("framework_id is `{id}`: expected {expected}");
             promise.answer(Err(NotUpdated::Overtaken(problem)));
             return reply;
         }

@@ -95,7 +95,7 @@ impl Master {
             return Err(SubscriptionRefused::Never { reason });
         }
         if self.removing.contains(id) {
-            let reason = "the framework is being removed".to_owned();
+            let reason = format!("framework_id is `{id}`: expected one that is not being removed");
             return Err(SubscriptionRefused::Never { reason });
         }
         if !self.has_turn(id, ctx) {

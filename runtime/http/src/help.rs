@@ -1,6 +1,5 @@
 //! `/help`: what a service serves, each path with a sentence (SPEC 3.9). As text, and with `?format=json` as Mesos writes it.
 
-use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -39,7 +38,7 @@ pub(crate) struct HelpQuery {
 }
 
 /// The page of a service that serves this beside [`COMMON`]; `actor` is what Mesos calls it.
-pub(crate) fn page(actor: &str, own: Help, Query(query): Query<HelpQuery>) -> Response {
+pub(crate) fn page(actor: &str, own: Help, query: &HelpQuery) -> Response {
     let all = own.iter().chain(COMMON);
     match query.format.as_deref() {
         None | Some("text") => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +19,7 @@ use crate::api::Refusal;
 use crate::build;
 use crate::help::{self, Help, HelpQuery};
 use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
+use crate::query::Given;
 
 /// How long a metrics page waits for a service's counters unless `?timeout=` says otherwise.
 const COUNTERS_PATIENCE: Duration = Duration::from_secs(5);
@@ -73,8 +74,8 @@ async fn stats() -> Response {
     ([(CONTENT_TYPE, "application/json")], stats).into_response()
 }
 
-async fn help_page(State(about): State<About>, query: Query<HelpQuery>) -> Response {
-    help::page(actor(&about), about.help, query)
+async fn help_page(State(about): State<About>, Given(query): Given<HelpQuery>) -> Response {
+    help::page(actor(&about), about.help, &query)
 }
 
 async fn version(State(about): State<About>) -> Response {
@@ -94,7 +95,7 @@ struct SnapshotQuery {
     timeout: Option<String>,
 }
 
-async fn snapshot(State(about): State<About>, Query(query): Query<SnapshotQuery>) -> Response {
+async fn snapshot(State(about): State<About>, Given(query): Given<SnapshotQuery>) -> Response {
     let patience = match query.timeout.as_deref().map(parse_timeout).transpose() {
         Ok(patience) => patience.unwrap_or(COUNTERS_PATIENCE),
         Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),
@@ -121,7 +122,7 @@ struct ToggleQuery {
 /// Logs as much as is said for as long as is said, as the call `SET_LOGGING_LEVEL` does; says how much is logged where nothing is.
 async fn toggle(
     State(about): State<About>,
-    Query(query): Query<ToggleQuery>,
+    Given(query): Given<ToggleQuery>,
 ) -> Result<Response, Refusal> {
     let (level, duration) = match (&query.level, &query.duration) {
         (None, None) => return Ok(format!("{}\n", crate::logging::level()).into_response()),
@@ -201,7 +202,7 @@ mod tests {
             };
             let ask = async |level: Option<&str>, duration: Option<&str>| {
                 let (level, duration) = (level.map(str::to_owned), duration.map(str::to_owned));
-                let query = Query(ToggleQuery { level, duration });
+                let query = Given(ToggleQuery { level, duration });
                 let answer = toggle(State(about.clone()), query).await;
                 let answer = answer.unwrap_or_else(IntoResponse::into_response);
                 let status = answer.status().as_u16();
@@ -221,6 +222,41 @@ mod tests {
             ] {
                 let (status, text) = ask(level, duration).await;
                 assert!(status == 400 && text.contains(words), "{status} {text}");
+            }
+        });
+    }
+
+    /// SPEC 2.1, 3.9.
+    #[test]
+    fn a_query_that_says_a_name_twice_is_refused_in_words_at_every_page() {
+        runtime::rehearsal::stage(async {
+            let node = runtime::rehearsal::node("node").build();
+            let find = |_, _| {
+                let nothing = Err(Refusal::new(StatusCode::NOT_FOUND, "not here"));
+                Box::pin(std::future::ready(nothing)) as futures_util::future::BoxFuture<'static, _>
+            };
+            let files = crate::files::routes(&node, std::sync::Arc::new(find));
+            let about = About {
+                node,
+                service: "agent",
+                version: "1",
+                counters: CountersSource::default(),
+                help: &[],
+            };
+            let routes = common_routes(about).merge(files);
+            for (method, path, name) in [
+                ("GET", "/help", "format"),
+                ("GET", "/metrics/snapshot", "timeout"),
+                ("POST", TOGGLE, "level"),
+                ("GET", "/files/browse", "path"),
+                ("GET", "/files/read", "offset"),
+                ("GET", "/files/download", "path"),
+            ] {
+                let path = format!("{path}?{name}=1&{name}=2");
+                let request = crate::rehearsal::request(method, &path, "text/plain", "");
+                let (status, text) = crate::rehearsal::said(&routes, request).await;
+                let words = format!("query is `{name}=1&{name}=2`: expected each name once\n");
+                assert_eq!((status, text), (400, words), "{method} {path}");
             }
         });
     }

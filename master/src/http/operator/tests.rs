@@ -151,9 +151,11 @@ fn what_an_operator_changes_is_changed_with_the_statuses_that_the_pages_have() {
         );
 
         let quota = |cpus: f64, force: bool| json!({ "type": "UPDATE_QUOTA", "update_quota": { "force": force, "quota_configs": [{ "role": "ops", "guarantees": { "cpus": { "value": cpus } } }] } });
-        assert_eq!(
-            post(&pages, quota(1000.0, false)).await.0,
-            StatusCode::CONFLICT
+        let (status, text) = post(&pages, quota(1000.0, false)).await;
+        let words = "guarantees of all roles for cpus would be `1000`: expected at most what the cluster has, 4";
+        assert!(
+            status == StatusCode::CONFLICT && text.contains(words),
+            "{status} {text}"
         );
         assert_eq!(post(&pages, quota(2.0, false)).await.0, StatusCode::OK);
         let said = asked(&pages, json!({ "type": "GET_QUOTA" })).await;
@@ -334,10 +336,25 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
             let (found, text) = post(&pages, body).await;
             assert!(found == status && text.contains(words), "{found} {text}");
         }
-        let bad = request("{\"type\":\"GET_STATE\"}", JSON, "text/html");
-        assert_eq!(serve(State(pages.clone()), bad).await.status(), 406);
-        let bad = request("GET_STATE", "text/plain", JSON);
-        assert_eq!(serve(State(pages.clone()), bad).await.status(), 415);
+        let ask = r#"{"type":"GET_STATE"}"#;
+        for (content_type, accept, status, words) in [
+            (JSON, "text/html", 406, "Accept is `text/html`: expected"),
+            (
+                "text/plain",
+                JSON,
+                415,
+                "Content-Type is `text/plain`: expected",
+            ),
+        ] {
+            let answer = serve(State(pages.clone()), request(ask, content_type, accept)).await;
+            let found = answer.status();
+            let text = String::from_utf8(bytes(answer).await).unwrap();
+            assert!(found == status && text.starts_with(words), "{found} {text}");
+        }
+        // The answer to a change has no message whose form could be wanted.
+        let change = r#"{"type":"UPDATE_WEIGHTS","update_weights":{"weight_infos":[{"role":"ops","weight":3.0}]}}"#;
+        let answer = serve(State(pages.clone()), request(change, JSON, "text/html")).await;
+        assert_eq!(answer.status(), 200);
     });
 }
 

@@ -229,7 +229,10 @@ pub(super) fn stranger(books: &Books, id: &FrameworkId) -> Refusal {
         _ if !books.has_begun() => {
             Refusal::not_now("the master is reading its registry; try again")
         }
-        Some(_) => Refusal::forbidden(format!("framework `{id}` is not subscribed over HTTP")),
+        Some(_) => {
+            let expected = "one that is subscribed over HTTP";
+            Refusal::forbidden(Invalid::new("framework_id", id, expected))
+        }
         None => {
             let expected = "a framework that the master knows";
             Refusal::bad(Invalid::new("framework_id", id, expected))
@@ -299,7 +302,12 @@ mod tests {
         );
         let mut token = Subject::default();
         token.claims.insert("fid".to_owned(), "f".to_owned());
-        assert_eq!(taken(None, &token).unwrap_err().status.as_u16(), 403);
+        let nameless = taken(None, &token).unwrap_err();
+        assert_eq!(nameless.status.as_u16(), 403);
+        assert_eq!(
+            nameless.problem,
+            "the asker is authenticated without a principal: expected one, since frameworks belong to principals"
+        );
     }
 
     #[test]

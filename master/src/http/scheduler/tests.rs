@@ -96,11 +96,26 @@ impl Stage {
         Stream::of(self.post(&call, None, &nobody).await.unwrap())
     }
 
-    /// The status of a call.
-    async fn call(&self, id: &str, stream_id: &str, mut call: Value) -> u16 {
+    /// What a call comes to.
+    async fn answer(
+        &self,
+        id: &str,
+        stream_id: &str,
+        mut call: Value,
+    ) -> Result<Response, Refusal> {
         call["framework_id"] = json!({ "value": id });
-        let answer = self.post(&call, Some(stream_id), &Subject::default()).await;
-        status(answer)
+        self.post(&call, Some(stream_id), &Subject::default()).await
+    }
+
+    /// The status of a call.
+    async fn call(&self, id: &str, stream_id: &str, call: Value) -> u16 {
+        status(self.answer(id, stream_id, call).await)
+    }
+
+    /// The status and the words with which a call is refused.
+    async fn refused(&self, id: &str, stream_id: &str, call: Value) -> (u16, String) {
+        let refusal = self.answer(id, stream_id, call).await.unwrap_err();
+        (refusal.status.as_u16(), refusal.problem)
     }
 
     /// Whether the master knows the framework, and holds it for connected.
@@ -247,7 +262,9 @@ fn a_stream_that_breaks_leaves_the_framework_its_failover_timeout() {
         stage.settle().await;
         assert_eq!(stage.connected(&id).await, Some(false));
         let revive = || json!({"type": "REVIVE"});
-        assert_eq!(stage.call(&id, &stream_id, revive()).await, 403);
+        let away = format!("framework_id is `{id}`: expected one that is subscribed over HTTP");
+        let refused = stage.refused(&id, &stream_id, revive()).await;
+        assert_eq!(refused, (403, away));
         let mut back = stage.subscribe(again(&id)).await;
         assert_eq!(back.framework(), id);
         drop(back);
@@ -456,8 +473,12 @@ fn a_framework_that_leaves_hears_no_error_and_changes_no_more() {
 
         let teardown = json!({"type": "TEARDOWN"});
         assert_eq!(stage.call(&id, &stream.id, teardown).await, 202);
-        let raced = stage.call(&id, &stream.id, update("newer")).await;
-        assert_eq!(raced, 409);
+        let (status, words) = stage.refused(&id, &stream.id, update("newer")).await;
+        let named = format!("framework_id is `{id}`: expected one that ");
+        assert!(
+            status == 409 && words.starts_with(&named),
+            "{status} {words}"
+        );
         stage.settle().await;
         assert_eq!(stream.read(), ["END"]);
         assert_eq!(stage.connected(&id).await, None);

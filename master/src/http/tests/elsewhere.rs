@@ -54,6 +54,7 @@ fn requests() -> Vec<(&'static str, String, String)> {
     nothing.chain(calls).collect()
 }
 
+/// SPEC 2.1: in the header and in words.
 #[test]
 fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
     rehearse(|node| async move {
@@ -80,6 +81,14 @@ fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
                     };
                     let found = (status, told(LOCATION), told(RETRY_AFTER));
                     assert_eq!(found, wanted, "{method} {path} {body}");
+                    let words = match leader {
+                        Some(leader) => {
+                            format!("the master that leads is at {leader}: ask there\n")
+                        }
+                        None => "no master leads just now; try again\n".to_owned(),
+                    };
+                    let text = axum::body::to_bytes(answer.into_body(), 1 << 10).await;
+                    assert_eq!(text.unwrap(), words, "{method} {path} {body}");
                 }
             }
             for kind in [

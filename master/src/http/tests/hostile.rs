@@ -193,6 +193,53 @@ fn a_body_that_is_too_long_is_refused_with_how_long_it_may_be() {
     });
 }
 
+/// SPEC 2.1, 3.9: in words of the house, and not in those of what reads queries and forms.
+#[test]
+fn a_query_or_a_form_that_is_wrong_is_refused_with_what_was_expected() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let twice = "query is `framework_id=a&framework_id=b`: expected each name once\n";
+        for (method, path, body, words) in [
+            (
+                "GET",
+                "/frameworks?framework_id=a&framework_id=b",
+                "",
+                twice,
+            ),
+            (
+                "GET",
+                "/master/frameworks?framework_id=a&framework_id=b",
+                "",
+                twice,
+            ),
+            (
+                "GET",
+                "/slaves?slave_id=a&slave_id=b",
+                "",
+                "query is `slave_id=a&slave_id=b`: expected each name once\n",
+            ),
+            (
+                "POST",
+                "/teardown",
+                "frameworkId=nobody",
+                "framework_id is `nobody`: expected",
+            ),
+            ("POST", "/teardown", "frameworkId=a/b", "frameworkId: "),
+            (
+                "POST",
+                "/teardown",
+                "framework=f",
+                "expected a form with frameworkId=ID",
+            ),
+        ] {
+            let (status, text) = said(&routes, request(method, path, FORM, body)).await;
+            assert_eq!(status, 400, "{method} {path} {body}: {text}");
+            assert!(text.contains(words), "{method} {path} {body}: {text}");
+        }
+    });
+}
+
 /// SPEC 2.1: each by the field that it has wrong.
 #[test]
 fn a_call_that_is_none_is_told_which_field_is_wrong() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use authority::Subject;
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::{Entry, FileError, Finder, Opened, Piece, Place, browse, open, read};
 use crate::api::Refusal;
+use crate::query::Given;
 
 /// The bytes of a download that are read at once.
 const STEP: u64 = 256 << 10;
@@ -84,7 +85,7 @@ impl Files {
 async fn browse_page(
     State(files): State<Files>,
     who: Who,
-    Query(asked): Query<Asked>,
+    Given(asked): Given<Asked>,
 ) -> Result<Response, Refusal> {
     let entries = files.at(&asked, who, browse).await?;
     let path = asked.path.unwrap_or_default();
@@ -107,7 +108,7 @@ fn entry_json(directory: &str, entry: &Entry) -> Value {
 async fn read_page(
     State(files): State<Files>,
     who: Who,
-    Query(asked): Query<Asked>,
+    Given(asked): Given<Asked>,
 ) -> Result<Response, Refusal> {
     let offset = number("offset", asked.offset.as_deref())?;
     let length = number("length", asked.length.as_deref())?;
@@ -153,7 +154,7 @@ fn text(piece: &Piece) -> String {
 async fn download_page(
     State(files): State<Files>,
     who: Who,
-    Query(asked): Query<Asked>,
+    Given(asked): Given<Asked>,
 ) -> Result<Response, Refusal> {
     let opened = files.at(&asked, who, open).await?;
     let quoted = |c: char| !c.is_ascii_graphic() && c != ' ' || matches!(c, '"' | '\\');
@@ -225,8 +226,8 @@ mod tests {
         })
     }
 
-    fn asked(path: &str, offset: Option<&str>, length: Option<&str>) -> Query<Asked> {
-        Query(Asked {
+    fn asked(path: &str, offset: Option<&str>, length: Option<&str>) -> Given<Asked> {
+        Given(Asked {
             path: Some(path.to_owned()),
             offset: offset.map(str::to_owned),
             length: length.map(str::to_owned),
@@ -286,28 +287,32 @@ mod tests {
         });
     }
 
+    /// SPEC 2.1, 3.9.
     #[test]
-    fn what_cannot_be_shown_is_refused_with_its_status() {
+    fn what_cannot_be_shown_is_refused_with_its_status_and_in_words() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("stdout"), "hello").unwrap();
         stage(async {
-            for (path, status) in [
-                ("", 400),
-                ("/elsewhere", 404),
-                ("/shown/missing", 404),
-                ("/shown/../secret", 403),
-                ("/shown", 400),
+            for (path, status, said) in [
+                ("", 400, "path is absent: expected"),
+                ("/elsewhere", 404, "not here"),
+                ("/shown/missing", 404, "`missing`: no such file"),
+                ("/shown/../secret", 403, "`../secret` leads out of"),
+                ("/shown", 400, "is not a regular file"),
             ] {
                 let page = read_page(files(directory.path()), None, asked(path, Some("0"), None));
                 let (found, words) = body_of(page.await).await;
                 assert_eq!(found, status, "{path}: {words}");
+                assert!(words.contains(said), "{path}: {words}");
             }
             let page = browse_page(
                 files(directory.path()),
                 None,
                 asked("/shown/stdout", None, None),
             );
-            assert_eq!(body_of(page.await).await.0, 400);
+            let (found, words) = body_of(page.await).await;
+            assert_eq!(found, 400, "{words}");
+            assert!(words.contains("`stdout` is not a directory"), "{words}");
         });
     }
 }
