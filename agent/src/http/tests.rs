@@ -118,6 +118,9 @@ fn told(state: TaskState, half_seconds: u64) -> TaskStatus {
     TaskStatus::new(id, state, Source::Executor, at)
 }
 
+/// The newest result of a check, as executors say it.
+const CHECK: &str = r#"{"type":"HTTP","http":{"status_code":200}}"#;
+
 /// With all that an executor may say.
 fn running() -> TaskStatus {
     TaskStatus {
@@ -125,7 +128,10 @@ fn running() -> TaskStatus {
         reason: Some(Reason::TaskHealthCheckStatusUpdated),
         healthy: Some(true),
         uuid: Some(Uuid([7; 16])),
-        labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
+        labels: BTreeMap::from([
+            ("tier".to_owned(), "web".to_owned()),
+            (protocol::marks::CHECK_STATUS.to_owned(), CHECK.to_owned()),
+        ]),
         ..told(TaskState::Running, 3)
     }
 }
@@ -267,6 +273,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
         (&json!("as it should"), &json!(true))
     );
     assert_eq!(newest["labels"]["labels"][0]["value"], "web");
+    assert_eq!(newest["check_status"]["http"]["status_code"], 200);
     assert_eq!(newest["executor_id"]["value"], "runs");
     assert_eq!(launched["status_update_state"], "TASK_RUNNING");
     assert_eq!(launched["status_update_uuid"], newest["uuid"]);
@@ -405,6 +412,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     starting["message"] = json!("as it should");
     starting["reason"] = json!("REASON_TASK_HEALTH_CHECK_STATUS_UPDATED");
     starting["healthy"] = json!(true);
+    starting["check_status"] = serde_json::from_str(CHECK).unwrap();
     assert_eq!(statuses[1], starting);
     assert_eq!(framework["completed_executors"][0]["id"], "over");
 }

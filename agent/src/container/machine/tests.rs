@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use protocol::{AgentId, CommandInfo, ExecutorId};
-use runtime::NodeId;
+use protocol::{AgentId, CommandInfo, ExecutorId, Source};
+use runtime::{NodeId, Timestamp};
 
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -318,6 +318,33 @@ fn who_subscribes_over_another_stream_is_told_what_the_broken_one_may_have_lost(
     container.heard(&id("a"), TaskState::Killed);
     let effects = container.subscribe_stream(actor(), &knowing(&["b", "c"]));
     assert_eq!(effects, Ok(Vec::new()));
+}
+
+/// SPEC 2.7, 3.12: statuses for people, a few of each task, and nothing that only frameworks read.
+#[test]
+fn of_what_is_told_of_a_task_the_newest_few_are_remembered_without_their_data() {
+    let mut container = running();
+    let note = |container: &mut Container, number: u64| {
+        let state = [TaskState::Running, TaskState::Starting][number as usize % 2];
+        let at = Timestamp::from_nanos(number);
+        let mut status = TaskStatus::new(id("a"), state, Source::Executor, at);
+        status.data = vec![1; 1 << 10];
+        status.message = number.to_string();
+        container.note(&status);
+    };
+    let said = |container: &Container| -> Vec<String> {
+        let told = container.task(&id("a")).unwrap().told.iter();
+        told.inspect(|status| assert!(status.data.is_empty()))
+            .map(|status| status.message.clone())
+            .collect()
+    };
+    for number in [1, 3, 4] {
+        note(&mut container, number);
+    }
+    assert_eq!(said(&container), ["3", "4"], "of one state the newest");
+    (5..100).for_each(|number| note(&mut container, number));
+    let newest: Vec<String> = (90..100).map(|number| number.to_string()).collect();
+    assert_eq!(said(&container), newest);
 }
 
 /// SPEC 2.5: an executor says again what was not acknowledged.
