@@ -142,6 +142,18 @@ fn a_scheduler_that_was_replaced_says_nothing_any_more() {
         let books = world.books().await;
         assert!(books.frameworks.get(&f).is_some());
         assert_eq!(books.counters.get("master/dropped_messages"), 1);
+        let update = HttpUpdate {
+            scheduler: old.pid.clone(),
+            update: UpdateFramework {
+                framework_id: f.clone(),
+                framework: books.frameworks.get(&f).unwrap().info.clone(),
+                wants: Default::default(),
+            },
+        };
+        let late = world.master.ask(update, PATIENCE).await.unwrap();
+        let expected = "one that this scheduler speaks for and that is not over";
+        let words = format!("framework_id is `{f}`: expected {expected}");
+        assert_eq!(late, Err(NotUpdated::Overtaken(words)));
         world.http(&new, &f, tear_down()).await;
         assert!(world.books().await.frameworks.get(&f).is_none());
         assert_eq!(
