@@ -122,8 +122,9 @@ impl Task {
         }
     }
 
-    /// This was told of it. What is said again in the same state takes the place of what was said before.
-    pub fn note(&mut self, status: &TaskStatus) {
+    /// This was told of it; its data is for its framework alone, and is not copied. What is said again in the same state takes the place of
+    /// what was said before.
+    pub fn note(&mut self, status: &mut TaskStatus) {
         if self
             .told
             .back()
@@ -131,9 +132,9 @@ impl Task {
         {
             self.told.pop_back();
         }
-        let mut status = status.clone();
-        status.data = Vec::new();
-        self.told.push_back(Arc::new(status));
+        let data = std::mem::take(&mut status.data);
+        self.told.push_back(Arc::new(status.clone()));
+        status.data = data;
         if self.told.len() > TOLD_MAX {
             self.told.pop_front();
         }
@@ -219,7 +220,7 @@ impl Container {
     }
 
     /// This was told of one of its tasks.
-    pub fn note(&mut self, status: &TaskStatus) {
+    pub fn note(&mut self, status: &mut TaskStatus) {
         if let Some(task) = self.tasks.get_mut(&status.task_id) {
             task.note(status);
         }

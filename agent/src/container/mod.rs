@@ -508,7 +508,7 @@ impl Containerizer {
             .uuid
             .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
         if let Some(container) = self.containers.get_mut(id) {
-            container.note(&status);
+            container.note(&mut status);
         }
         let Some((framework_id, container)) = self.containers.entry(id) else {
             return;

@@ -67,9 +67,9 @@ pub(super) fn forbidden(problem: Forbidden) -> Response {
 }
 
 /// A body, whole and no longer than it may be.
-pub(super) struct Whole(pub Bytes);
+pub(super) struct WholeBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Whole {
+impl<S: Send + Sync> FromRequest<S> for WholeBody {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
@@ -89,7 +89,7 @@ pub(super) fn too_long(status: StatusCode) -> Option<Response> {
 pub(super) async fn put_weights(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     match words::weights(&body) {
         Ok(update) => change_weights(&front, &asker, update).await,
@@ -121,7 +121,7 @@ pub(super) async fn change_quotas(front: &Front, asker: &Asker, update: UpdateQu
 pub(super) async fn post_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     match words::quotas(&body) {
         Ok(said) if said.is_v0 => set_quota(&front, &asker, said.update).await,
@@ -142,7 +142,7 @@ pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas
 pub(super) async fn put_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     match words::quotas(&body) {
         Ok(said) => change_quotas(&front, &asker, said.update).await,

@@ -25,7 +25,7 @@ use v1::schema::master::{
 };
 use v1::{Form, Limits};
 
-use super::changes::{BODY_MAX, Whole, bad, change, forbidden, not_now};
+use super::changes::{BODY_MAX, WholeBody, bad, change, forbidden, not_now};
 use super::source::{glance, late};
 use crate::books::Books;
 use crate::office::Front;
@@ -76,7 +76,7 @@ fn page<M: Message>(shown: Result<M, Response>) -> Response {
 async fn post_schedule(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     let said = v1::json::read::<Schedule>(&body, Limits::default());
     match said.and_then(|said| windows(&said)) {
@@ -88,7 +88,7 @@ async fn post_schedule(
 async fn post_down(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     match named(&body) {
         Ok(machines) => start(&front, &asker, StartMaintenance { machines }).await,
@@ -99,7 +99,7 @@ async fn post_down(
 async fn post_up(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Whole(body): Whole,
+    WholeBody(body): WholeBody,
 ) -> Response {
     match named(&body) {
         Ok(machines) => stop(&front, &asker, StopMaintenance { machines }).await,

@@ -68,9 +68,7 @@ async fn answered(
         }
         SetLoggingLevel => {
             let said = asked.call.set_logging_level.as_ref();
-            let said = said.ok_or_else(|| {
-                Refusal::bad("set_logging_level is `absent`: expected a level and a duration")
-            })?;
+            let said = said.ok_or_else(|| absent("set_logging_level", "a level and a duration"))?;
             ::http::logging::change(&pages.node, said.level, &said.duration)?;
             Ok(StatusCode::OK.into_response())
         }
@@ -221,7 +219,7 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
         // A master logs to its standard error and shows no file.
         CallType::ListFiles => {
             let list = call.list_files.as_ref();
-            let path = &list.ok_or_else(|| absent("list_files"))?.path;
+            let path = &list.ok_or_else(|| absent("list_files", "a path"))?.path;
             if !path.trim_matches('/').is_empty() {
                 return Err(no_file(path));
             }
@@ -230,15 +228,15 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
         }
         _ => {
             let read = call.read_file.as_ref();
-            let path = &read.ok_or_else(|| absent("read_file"))?.path;
+            let path = &read.ok_or_else(|| absent("read_file", "a path"))?.path;
             return Err(no_file(path));
         }
     });
     Ok(answer)
 }
 
-fn absent(field: &str) -> Refusal {
-    Refusal::bad(format!("{field} is `absent`: expected a path"))
+fn absent(field: &str, expected: &str) -> Refusal {
+    Refusal::bad(format!("{field} is `absent`: expected {expected}"))
 }
 
 fn no_file(path: &str) -> Refusal {

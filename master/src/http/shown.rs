@@ -204,16 +204,16 @@ impl<'a> TasksShown<'a> {
         self.0.into_iter().flat_map(OfFramework::running)
     }
 
-    /// What these use; none if there never was one.
-    pub fn used(self) -> Option<&'a Resources> {
-        self.0.map(OfFramework::used)
-    }
-
     /// Those that have, oldest first, and then those of which the framework has not acknowledged it yet.
     pub fn ended(self) -> impl Iterator<Item = &'a Arc<Task>> {
         let ended = self.0.into_iter().flat_map(OfFramework::ended);
         let completed = self.0.into_iter().flat_map(OfFramework::completed);
         completed.chain(ended)
+    }
+
+    /// What those use that have not ended; none if there never was one.
+    pub fn used(self) -> Option<&'a Resources> {
+        self.0.map(OfFramework::used)
     }
 
     /// Those whose agents cannot be reached, oldest first.

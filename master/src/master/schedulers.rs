@@ -94,8 +94,7 @@ impl Master {
             let reason = format!("framework_id is `{id}`: expected the asker's own framework");
             return Err(SubscriptionRefused::Never { reason });
         }
-        if self.removing.contains(id) {
-            let reason = format!("framework_id is `{id}`: expected one that is not being removed");
+        if let Some(reason) = self.being_removed(id) {
             return Err(SubscriptionRefused::Never { reason });
         }
         if !self.has_turn(id, ctx) {
@@ -147,11 +146,16 @@ impl Master {
             let reason = "the registry is being asked about this scheduler already".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        if id.is_some_and(|id| self.removing.contains(id)) {
-            let reason = "the framework is being removed".to_owned();
+        if let Some(reason) = id.and_then(|id| self.being_removed(id)) {
             return Err(SubscriptionRefused::NotNow { reason });
         }
         Ok(())
+    }
+
+    /// Why nothing is begun for this framework, if it is being removed.
+    pub(super) fn being_removed(&self, id: &FrameworkId) -> Option<String> {
+        let problem = || format!("framework_id is `{id}`: expected one that is not being removed");
+        self.removing.contains(id).then(problem)
     }
 
     fn subscribed(
@@ -160,8 +164,7 @@ impl Master {
         message: Subscribe,
         ctx: &mut Context<Self>,
     ) -> Answer {
-        if self.removing.contains(&prepared.framework_id) {
-            let reason = "the framework is being removed".to_owned();
+        if let Some(reason) = self.being_removed(&prepared.framework_id) {
             return Err(SubscriptionRefused::NotNow { reason });
         }
         tracing::info!(framework = %prepared.framework_id, scheduler = %message.scheduler, "a framework is subscribed");

@@ -87,8 +87,7 @@ impl Master {
         ctx: &mut Context<Self>,
     ) -> Stands {
         let id = prepared.framework_id.clone();
-        if self.removing.contains(&id) {
-            let reason = "the framework is being removed".to_owned();
+        if let Some(reason) = self.being_removed(&id) {
             return Err(SubscriptionRefused::NotNow { reason });
         }
         tracing::info!(framework = %id, scheduler = %message.scheduler, "a scheduler leads its framework");

@@ -64,18 +64,18 @@ impl OfFramework {
             .filter(move |task| all || !task.state.is_terminal())
     }
 
-    /// What these use.
-    pub fn used(&self) -> &Resources {
-        let sum = || sum(self.running().map(|task| &task.resources));
-        self.used.get_or_init(sum)
-    }
-
     /// And those that have.
     pub fn ended(&self) -> impl Iterator<Item = &Arc<Task>> {
         let some = self
             .active()
             .take(if self.ended == 0 { 0 } else { usize::MAX });
         some.filter(|task| task.state.is_terminal())
+    }
+
+    /// What those that run use.
+    pub fn used(&self) -> &Resources {
+        let sum = || sum(self.running().map(|task| &task.resources));
+        self.used.get_or_init(sum)
     }
 
     /// Those whose end is acknowledged, oldest first.

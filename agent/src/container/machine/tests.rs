@@ -330,7 +330,8 @@ fn of_what_is_told_of_a_task_the_newest_few_are_remembered_without_their_data() 
         let mut status = TaskStatus::new(id("a"), state, Source::Executor, at);
         status.data = vec![1; 1 << 10];
         status.message = number.to_string();
-        container.note(&status);
+        container.note(&mut status);
+        assert_eq!(status.data.len(), 1 << 10);
     };
     let said = |container: &Container| -> Vec<String> {
         let told = container.task(&id("a")).unwrap().told.iter();
