@@ -118,7 +118,7 @@ pub fn routes(
         version: config.version.clone(),
         address: format!("{}:{}", config.hostname, config.port),
         acls: config.acls.clone(),
-        batches: Batches::counted(front.hits()),
+        batches: Batches::new(node.clock(), front.hits()),
         kept: Kept::open(node),
     };
     let api = Router::new()

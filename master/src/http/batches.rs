@@ -1,12 +1,15 @@
 //! Batches: whoever asks for a page that is just being made for somebody gets the next one, together with all who do (W15).
 //!
 //! A page is made from a snapshot that is taken after each of its readers has asked, so nobody is shown less than it has already heard
-//! of; and however many ask at once, one page is made at a time, and compressed once. Equal is what was asked with the same path, by the same
-//! principal, under the same conditions. Bounded by the requests that are served at once. Reads no clock.
+//! of; and however many ask at once, one page is made at a time, and compressed once. Where even sending pages takes a while, as to many who poll
+//! a busy master, the next one waits for company as long as the one before is on its way to somebody: but never for longer than
+//! [`COMPANY`]. Equal is what was asked with the same path, by the same principal, under the same conditions. Bounded by the requests that are
+//! served at once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ::http::Shared;
 use ::http::api::Refusal;
@@ -18,9 +21,13 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use runtime::Clock;
+use tokio::sync::{oneshot, watch};
 
 use super::path_of;
+
+/// How long a page waits for others who ask for it, at most, while the one before is on its way.
+const COMPANY: Duration = Duration::from_millis(100);
 
 /// What makes two requests equal: what is asked, how old the answer may be, and who asks.
 type Key = (String, Vec<Vec<u8>>, Subject);
@@ -52,11 +59,31 @@ enum Turn {
 /// Those who wait for the next page of some kind, while one is being made.
 type Waiting = Vec<oneshot::Sender<Turn>>;
 
-/// All pages that are being made.
-#[derive(Clone, Default)]
+/// All pages that are being made, and those that are being sent.
+#[derive(Clone)]
 pub(super) struct Batches {
-    all: Arc<Mutex<BTreeMap<Key, Waiting>>>,
+    inside: Arc<Mutex<Inside>>,
     hits: Hits,
+    clock: Clock,
+}
+
+#[derive(Default)]
+struct Inside {
+    made: BTreeMap<Key, Waiting>,
+    /// The newest of each kind. Its receiver goes with the last of its bytes.
+    sent: BTreeMap<Key, watch::Sender<()>>,
+}
+
+/// The bytes of a page, until they have been sent to all who get it.
+struct OnItsWay {
+    bytes: Bytes,
+    _until: watch::Receiver<()>,
+}
+
+impl AsRef<[u8]> for OnItsWay {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// How many were given an answer that was made for somebody else (SPEC 3.10: `http_cache_hits`).
@@ -85,23 +112,24 @@ struct Maker {
 
 impl Batches {
     /// None yet; who is given what was made for another is counted here.
-    pub fn counted(hits: Hits) -> Self {
+    pub fn new(clock: &Clock, hits: Hits) -> Self {
         Self {
+            inside: Arc::default(),
             hits,
-            ..Self::default()
+            clock: clock.clone(),
         }
     }
 
     /// Either makes the page or waits for it.
     fn join(&self, key: Key) -> Result<Maker, oneshot::Receiver<Turn>> {
-        self.change(|all| match all.get_mut(&key) {
+        self.change(|inside| match inside.made.get_mut(&key) {
             Some(waiting) => {
                 let (told, turn) = oneshot::channel();
                 waiting.push(told);
                 Err(turn)
             }
             None => {
-                all.insert(key.clone(), Waiting::new());
+                inside.made.insert(key.clone(), Waiting::new());
                 Ok(Maker {
                     batches: self.clone(),
                     key: Some(key),
@@ -111,18 +139,40 @@ impl Batches {
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<Key, Waiting>) -> T) -> T {
-        change(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    fn change<T>(&self, change: impl FnOnce(&mut Inside) -> T) -> T {
+        change(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// These bytes are sent from now on.
+    fn send(&self, key: Key, bytes: Bytes) -> Bytes {
+        let (sender, until) = watch::channel(());
+        self.change(|inside| {
+            inside.sent.retain(|_, page| !page.is_closed());
+            inside.sent.insert(key, sender);
+        });
+        Bytes::from_owner(OnItsWay {
+            bytes,
+            _until: until,
+        })
+    }
+
+    /// Ready once nobody is sent such a page any more, but soon.
+    async fn sent(&self, key: &Key) {
+        let on_its_way = self.change(|inside| inside.sent.get(key).cloned());
+        if let Some(page) = on_its_way {
+            // Late is as good: it is made then.
+            let _ = self.clock.timeout(COMPANY, page.closed()).await;
+        }
     }
 
     /// The first of these who is still there makes the next page, for the others too; if nobody is left none is made.
     fn pass_on(&self, key: &Key, mut to: Waiting) {
         loop {
             if to.is_empty() {
-                let waiting = self.change(|all| {
-                    let waiting = all.remove(key).unwrap_or_default();
+                let waiting = self.change(|inside| {
+                    let waiting = inside.made.remove(key).unwrap_or_default();
                     if !waiting.is_empty() {
-                        all.insert(key.clone(), Waiting::new());
+                        inside.made.insert(key.clone(), Waiting::new());
                     }
                     waiting
                 });
@@ -151,6 +201,17 @@ impl Batches {
 }
 
 impl Maker {
+    /// Waits for company, which gets the page too, while the one before is on its way.
+    async fn gather(&mut self) {
+        let Some(key) = &self.key else {
+            return;
+        };
+        self.batches.sent(key).await;
+        let come = |inside: &mut Inside| inside.made.get_mut(key).map(std::mem::take);
+        let come = self.batches.change(come);
+        self.with.extend(come.into_iter().flatten());
+    }
+
     /// The page is made.
     fn tell(mut self, made: &Made) {
         for one in self.with.drain(..) {
@@ -222,7 +283,7 @@ pub(super) async fn share(
     key: Key,
     make: impl Future<Output = Response>,
 ) -> Response {
-    let maker = match batches.join(key) {
+    let mut maker = match batches.join(key.clone()) {
         Ok(maker) => maker,
         Err(turn) => match turn.await {
             Ok(Turn::Answer(made)) => {
@@ -237,8 +298,10 @@ pub(super) async fn share(
             }
         },
     };
+    maker.gather().await;
     match Made::of(make.await).await {
-        Ok(made) => {
+        Ok(mut made) => {
+            made.body = batches.send(key, made.body);
             maker.tell(&made);
             made.into_response()
         }
@@ -257,15 +320,29 @@ mod tests {
     use super::*;
 
     /// Counts the pages that are made; each says its number, once it is let go.
-    #[derive(Default)]
     struct Press {
         batches: Batches,
         made: Arc<AtomicUsize>,
     }
 
+    fn state() -> Key {
+        ("/state".to_owned(), Vec::new(), Subject::default())
+    }
+
     type Asked = LocalBoxFuture<'static, String>;
 
+    fn batches() -> Batches {
+        Batches::new(&Clock::paused(), Hits::default())
+    }
+
     impl Press {
+        fn new() -> Self {
+            Self {
+                batches: batches(),
+                made: Arc::default(),
+            }
+        }
+
         /// Somebody asks; the page is made when the sender has said so.
         fn ask(&self, path: &str) -> (Asked, oneshot::Sender<()>) {
             let (go, when) = oneshot::channel::<()>();
@@ -295,7 +372,7 @@ mod tests {
     #[test]
     fn who_asks_while_a_page_is_made_gets_the_next_one_with_all_others() {
         stage(async {
-            let press = Press::default();
+            let press = Press::new();
             let (first, go) = press.ask("/state");
             let (second, go_on) = press.ask("/state");
             let (third, _never) = press.ask("/state");
@@ -314,14 +391,14 @@ mod tests {
             let (again, go) = press.ask("/slaves");
             go.send(()).unwrap();
             assert_eq!(again.await, "4");
-            assert!(press.batches.change(|all| all.is_empty()));
+            assert!(press.batches.change(|inside| inside.made.is_empty()));
         });
     }
 
     #[test]
     fn whoever_goes_leaves_the_page_to_the_next_who_is_still_there() {
         stage(async {
-            let press = Press::default();
+            let press = Press::new();
             let (first, _) = press.ask("/state");
             let (second, _) = press.ask("/state");
             let (third, _) = press.ask("/state");
@@ -332,17 +409,55 @@ mod tests {
             drop(third);
             go.send(()).unwrap();
             assert_eq!(fourth.await, "2");
-            assert!(press.batches.change(|all| all.is_empty()));
+            assert!(press.batches.change(|inside| inside.made.is_empty()));
+        });
+    }
+
+    /// W15: a master that sends pages all the time makes few of them.
+    #[test]
+    fn while_a_page_is_on_its_way_the_next_one_waits_for_company_but_not_for_long() {
+        stage(async {
+            let (batches, made) = (batches(), AtomicUsize::new(0));
+            let ask = async || {
+                let make = async {
+                    let number = made.fetch_add(1, Ordering::Relaxed) + 1;
+                    number.to_string().into_response()
+                };
+                share(&batches, state(), make).await
+            };
+            let text = async |response: Response| {
+                let bytes = to_bytes(response.into_body(), 100).await.unwrap();
+                String::from_utf8(bytes.to_vec()).unwrap()
+            };
+            let started = batches.clock.now();
+            let passed = || batches.clock.now() - started;
+            // One who asks again as soon as it has had its page waits for nothing.
+            for number in ["1", "2", "3"] {
+                assert_eq!(text(ask().await).await, number);
+            }
+            assert_eq!(passed(), Duration::ZERO);
+            // While one reads, others come together.
+            let slow = ask().await;
+            let later = async {
+                batches.clock.sleep(COMPANY / 2).await;
+                ask().await
+            };
+            let (one, other) = futures_util::join!(ask(), later);
+            assert_eq!(passed(), COMPANY);
+            let read = (text(one).await, text(other).await);
+            assert_eq!(read, ("5".to_owned(), "5".to_owned()));
+            // Once it has had all, nobody waits.
+            let (next, slow) = futures_util::join!(ask(), text(slow));
+            assert_eq!((text(next).await, slow), ("6".into(), "4".into()));
+            assert_eq!(passed(), COMPANY);
+            assert_eq!(batches.hits.count(), 1);
         });
     }
 
     #[test]
     fn a_page_that_is_cut_while_it_is_made_says_so_and_is_given_to_nobody_else() {
         stage(async {
-            let (batches, key) = (
-                Batches::default(),
-                ("/state".to_owned(), Vec::new(), Subject::default()),
-            );
+            let (batches, key) = (batches(), state());
             let make = async { Response::new(::http::rehearsal::cut_body(5)) };
             let response = share(&batches, key.clone(), make).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -206,9 +206,11 @@ impl Entries for FrameworkEntry<'_> {
         if !constraints.role_constraints.is_empty() {
             object.serialize_entry("offer_constraints", &Json(&constraints))?;
         }
-        object.pieces("tasks", tasks.running().map(task_piece))?;
-        object.pieces("completed_tasks", tasks.ended().map(task_piece))?;
-        object.pieces("unreachable_tasks", tasks.unreachable().map(task_piece))?;
+        let [running, ended, unreachable] = tasks.identities();
+        object.group("tasks", running, tasks.running().map(task_piece))?;
+        object.group("completed_tasks", ended, tasks.ended().map(task_piece))?;
+        let tasks = tasks.unreachable().map(task_piece);
+        object.group("unreachable_tasks", unreachable, tasks)?;
         let offers = self.shown.offers(&framework.id);
         object.pieces(
             "offers",

@@ -53,29 +53,64 @@ impl Object<'_> {
         key: &str,
         pieces: impl Iterator<Item = (Option<Identity>, V)>,
     ) -> Result<(), Error> {
-        self.list(key, pieces, |this, (identity, value)| {
-            let from = this.text.len();
-            if let (Some(identity), Some(keeper)) = (identity, &mut this.keeper)
-                && keeper.copy(identity, &mut this.text)
-            {
-                return Ok(());
+        self.list(key, pieces, Self::piece)
+    }
+
+    /// The same, and all of them together, as long as this stands for what they are.
+    pub fn group<V: Serialize>(
+        &mut self,
+        key: &str,
+        group: Identity,
+        pieces: impl Iterator<Item = (Option<Identity>, V)>,
+    ) -> Result<(), Error> {
+        self.serialize_key(key)?;
+        self.text.push(b'[');
+        let keeper = self.keeper.as_mut();
+        if !keeper.is_some_and(|keeper| keeper.open(group, &mut self.text)) {
+            self.items(pieces, Self::piece)?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.close(self.text.len());
             }
-            serde_json::to_writer(&mut this.text, &value)?;
-            if let (Some(identity), Some(keeper)) = (identity, &mut this.keeper) {
-                keeper.note(identity, from, this.text.len());
-            }
-            Ok(())
-        })
+        }
+        self.text.push(b']');
+        Ok(())
+    }
+
+    fn piece<V: Serialize>(
+        &mut self,
+        (identity, value): (Option<Identity>, V),
+    ) -> Result<(), Error> {
+        let from = self.text.len();
+        if let (Some(identity), Some(keeper)) = (identity, &mut self.keeper)
+            && keeper.copy(identity, &mut self.text)
+        {
+            return Ok(());
+        }
+        serde_json::to_writer(&mut self.text, &value)?;
+        if let (Some(identity), Some(keeper)) = (identity, &mut self.keeper) {
+            keeper.note(identity, from, self.text.len());
+        }
+        Ok(())
     }
 
     fn list<T>(
         &mut self,
         key: &str,
         values: impl Iterator<Item = T>,
-        mut write: impl FnMut(&mut Self, T) -> Result<(), Error>,
+        write: impl FnMut(&mut Self, T) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.serialize_key(key)?;
         self.text.push(b'[');
+        self.items(values, write)?;
+        self.text.push(b']');
+        Ok(())
+    }
+
+    fn items<T>(
+        &mut self,
+        values: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let first = self.text.len();
         for value in values {
             if self.text.len() > first {
@@ -83,7 +118,6 @@ impl Object<'_> {
             }
             write(self, value)?;
         }
-        self.text.push(b']');
         Ok(())
     }
 }

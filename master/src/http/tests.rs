@@ -180,7 +180,7 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
         ),
         chosen: Arc::new(Chosen::of(&config())),
         acls: authority::Shared::default(),
-        batches: Batches::default(),
+        batches: Batches::new(node.clock(), front.hits()),
         kept: Kept::new(node),
         node: node.clone(),
         version: "1".to_owned(),

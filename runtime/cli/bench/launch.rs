@@ -266,19 +266,17 @@ pub(super) fn cluster_for(width: u32, threads: Threads) -> Outcome<(tempfile::Te
     Ok((directory, options))
 }
 
-/// Runs one load on a framework of its own.
+/// Runs one load on a framework of its own. The times are this clock's.
 pub(super) async fn measure(
     cluster: &LocalCluster,
-    name: &'static str,
-    tasks: u32,
-    width: u32,
-    whole: bool,
+    launches: Launches,
+    clock: &Clock,
 ) -> Outcome<Vec<Times>> {
+    let (name, tasks) = (launches.name, launches.waiting);
     let (events, heard) = unbounded_channel();
-    let clock = Clock::real();
     let load = Load {
         clock: clock.clone(),
-        launches: Launches::new(name, tasks, width, whole)?,
+        launches,
         events,
     };
     let identity = cluster.issue(Role::Framework, name)?;
@@ -287,7 +285,7 @@ pub(super) async fn measure(
     let driver = SchedulerDriver::new([cluster.master()], framework)
         .connect(&identity, load)
         .map_err(|error| Failure::because("cannot start the framework", &error))?;
-    let times = follow(heard, tasks, &clock).await;
+    let times = follow(heard, tasks, clock).await;
     let _ = driver.tear_down(); // If it has ended, so much the better.
     driver.ended().await;
     times
@@ -311,6 +309,11 @@ pub(super) fn rate(times: &[Times]) -> f64 {
         }
         _ => 0.0,
     }
+}
+
+/// When those tasks ended that have.
+pub(super) fn ends(times: &[Times]) -> Vec<Instant> {
+    times.iter().filter_map(|times| times.ended).collect()
 }
 
 /// The median time from accept to `TASK_RUNNING`, in milliseconds.
@@ -349,11 +352,13 @@ async fn figures(args: &LaunchArgs) -> Outcome<Vec<Figure>> {
     say(&format!("a bare loop runs /bin/true {} times", args.tasks));
     let before = bare_launches(args.tasks.div_ceil(2))?;
     say("an embedded cluster starts");
-    let cluster = LocalCluster::start(options).await?;
+    let (cluster, clock) = (LocalCluster::start(options).await?, Clock::real());
     say(&format!("{} lone tasks", args.lone));
-    let lone = measure(&cluster, "lone", args.lone, 1, false).await?;
+    let lone = Launches::new("lone", args.lone, 1, false)?;
+    let lone = measure(&cluster, lone, &clock).await?;
     say(&format!("{} tasks, {width} side by side", args.tasks));
-    let many = measure(&cluster, "many", args.tasks, width, args.at_once).await?;
+    let many = Launches::new("many", args.tasks, width, args.at_once)?;
+    let many = measure(&cluster, many, &clock).await?;
     cluster.stop()?;
     drop(directory);
     let after = bare_launches(args.tasks.div_ceil(2))?;

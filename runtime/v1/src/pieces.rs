@@ -5,9 +5,14 @@
 //! answer costs a copy and what has changed. Whoever keeps them holds on to the values too, or another one could come to have the identity
 //! of one that is gone.
 //!
+//! Values that change seldom and then one by one are kept as a [group](Keeper::open), which is copied at once where none of them has changed, without
+//! a look at any.
+//!
 //! An answer is written where an older one was that nobody reads any more. A page of some MiB that is made many times a second would else cost
 //! thousands of page faults each time, and whichever thread then asks the allocator for memory gives all of it back to the system: that
 //! may be a master's, which stands still for a quarter of a second meanwhile.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -25,8 +30,9 @@ const AHEAD: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     bytes: Bytes,
-    /// As they stand in it.
+    /// As they stand in it; those within groups are not among them.
     pieces: Vec<Piece>,
+    groups: Vec<Group>,
     /// Those before it, oldest first, for their room alone: they may still be read.
     older: Vec<Bytes>,
     /// Room of pieces that are known no more.
@@ -40,15 +46,44 @@ struct Piece {
     to: usize,
 }
 
+/// Pieces that follow each other and are the same as long as they all are.
+#[derive(Clone, Debug)]
+struct Group {
+    whole: Piece,
+    /// Where each stands in it, from where it begins.
+    pieces: Arc<[Piece]>,
+}
+
 /// Goes along while an answer is written.
 #[derive(Debug, Default)]
 pub struct Keeper {
     old: Kept,
-    /// The old piece that is expected next, since pieces seldom change their order.
-    next: usize,
-    /// Places of all old pieces, by their identities; once one was not where it was expected.
-    by_identity: Option<Vec<u32>>,
+    of_pieces: Search,
+    of_groups: Search,
     pieces: Vec<Piece>,
+    groups: Vec<Group>,
+    /// The group that is being written.
+    open: Option<Open>,
+}
+
+/// A group that was not known.
+#[derive(Debug)]
+struct Open {
+    identity: Identity,
+    from: usize,
+    /// The group that it has most likely come from.
+    old: Option<Group>,
+    of_pieces: Search,
+    pieces: Vec<Piece>,
+}
+
+/// How one of those of an older answer is found.
+#[derive(Debug, Default)]
+struct Search {
+    /// The place of the one that is expected next, since they seldom change their order.
+    next: usize,
+    /// Places of all, by their identities; once one was not where it was expected.
+    by_identity: Option<Vec<u32>>,
 }
 
 impl Keeper {
@@ -57,6 +92,7 @@ impl Keeper {
         let mut pieces = std::mem::take(&mut old.spare);
         pieces.reserve(old.pieces.len() + 16);
         Self {
+            groups: Vec::with_capacity(old.groups.len()),
             old,
             pieces,
             ..Self::default()
@@ -91,11 +127,11 @@ impl Keeper {
     /// Appends the bytes of this value, if they are known.
     #[inline]
     pub fn copy(&mut self, identity: Identity, to: &mut Vec<u8>) -> bool {
-        let Some(piece) = self.find(identity) else {
+        let Some(old) = self.find(identity) else {
             return false;
         };
         let from = to.len();
-        to.extend_from_slice(&self.old.bytes[piece.from..piece.to]);
+        to.extend_from_slice(&self.old.bytes[old.from..old.to]);
         self.note(identity, from, to.len());
         true
     }
@@ -103,10 +139,58 @@ impl Keeper {
     /// The bytes of this value are those.
     #[inline]
     pub fn note(&mut self, identity: Identity, from: usize, to: usize) {
-        self.pieces.push(Piece { identity, from, to });
+        match &mut self.open {
+            Some(open) => open.pieces.push(Piece {
+                identity,
+                from: from - open.from,
+                to: to - open.from,
+            }),
+            None => self.pieces.push(Piece { identity, from, to }),
+        }
     }
 
-    /// What begins at `at` or later begins so many bytes further on, or further back.
+    /// Appends the bytes of this group of values, if they are known. If they are not, what is written until it is [closed](Self::close) is
+    /// they. Groups have no groups in them.
+    ///
+    /// Those whose identities have the same second number take each other's place.
+    pub fn open(&mut self, identity: Identity, to: &mut Vec<u8>) -> bool {
+        let groups = &self.old.groups;
+        if let Some(place) = self.of_groups.find(groups, identity) {
+            let Group { whole, pieces } = groups[place].clone();
+            let from = to.len();
+            to.extend_from_slice(&self.old.bytes[whole.from..whole.to]);
+            let whole = Piece {
+                from,
+                to: to.len(),
+                ..whole
+            };
+            self.groups.push(Group { whole, pieces });
+            return true;
+        }
+        let expected = groups.get(self.of_groups.next);
+        let old = expected.filter(|group| group.whole.identity[1] == identity[1]);
+        self.of_groups.next += usize::from(old.is_some());
+        self.open = Some(Open {
+            identity,
+            from: to.len(),
+            old: old.cloned(),
+            of_pieces: Search::default(),
+            pieces: Vec::new(),
+        });
+        false
+    }
+
+    /// The group that was not known ends here.
+    pub fn close(&mut self, to: usize) {
+        if let Some(open) = self.open.take() {
+            let (identity, from) = (open.identity, open.from);
+            let whole = Piece { identity, from, to };
+            let pieces = open.pieces.into();
+            self.groups.push(Group { whole, pieces });
+        }
+    }
+
+    /// What begins at `at` or later, and is in no group, begins so many bytes further on, or further back.
     pub fn moved(&mut self, at: usize, by: isize) {
         let moved = self.pieces.iter_mut().rev();
         for piece in moved.take_while(|piece| piece.from >= at) {
@@ -133,30 +217,67 @@ impl Keeper {
         Kept {
             bytes: bytes.clone(),
             pieces: self.pieces,
+            groups: self.groups,
             older,
             spare,
         }
     }
 
+    /// Where the bytes of this value are in the older answer. What is in a group is looked for only where that has most likely come from.
     #[inline]
     fn find(&mut self, identity: Identity) -> Option<Piece> {
-        let place = match self.old.pieces.get(self.next) {
-            Some(piece) if piece.identity == identity => self.next,
-            _ => self.search(identity)?,
+        let Some(open) = &mut self.open else {
+            let old = &self.old.pieces;
+            return self.of_pieces.find(old, identity).map(|place| old[place]);
+        };
+        let old = open.old.as_ref()?;
+        let place = open.of_pieces.find(&old.pieces, identity)?;
+        let (begin, piece) = (old.whole.from, old.pieces[place]);
+        Some(Piece {
+            from: begin + piece.from,
+            to: begin + piece.to,
+            ..piece
+        })
+    }
+}
+
+/// What has an identity.
+trait Identified {
+    fn identity(&self) -> Identity;
+}
+
+impl Identified for Piece {
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+}
+
+impl Identified for Group {
+    fn identity(&self) -> Identity {
+        self.whole.identity
+    }
+}
+
+impl Search {
+    /// The place of this one among all.
+    #[inline]
+    fn find<T: Identified>(&mut self, all: &[T], identity: Identity) -> Option<usize> {
+        let place = match all.get(self.next) {
+            Some(one) if one.identity() == identity => self.next,
+            _ => self.elsewhere(all, identity)?,
         };
         self.next = place + 1;
-        self.old.pieces.get(place).copied()
+        Some(place)
     }
 
-    fn search(&mut self, identity: Identity) -> Option<usize> {
-        let old = &self.old.pieces;
-        let mut ahead = old.iter().skip(self.next).take(AHEAD);
-        if let Some(further) = ahead.position(|piece| piece.identity == identity) {
+    fn elsewhere<T: Identified>(&mut self, all: &[T], identity: Identity) -> Option<usize> {
+        let mut ahead = all.iter().skip(self.next).take(AHEAD);
+        if let Some(further) = ahead.position(|one| one.identity() == identity) {
             return Some(self.next + further);
         }
-        let of = |place: &u32| old[*place as usize].identity;
+        let of = |place: &u32| all[*place as usize].identity();
         let sorted = self.by_identity.get_or_insert_with(|| {
-            let mut places: Vec<u32> = (0..old.len() as u32).collect();
+            let mut places: Vec<u32> = (0..all.len() as u32).collect();
             places.sort_unstable_by_key(of);
             places
         });
@@ -249,6 +370,77 @@ mod tests {
             answer(kept, 10);
         }
         assert!(answer(kept, 10).2 < 100);
+    }
+
+    /// Writes these groups, each known by its first number, and each value as above; says how many values were not known.
+    fn write_groups(old: Kept, groups: &[(usize, &[usize])]) -> (Kept, usize) {
+        let (mut keeper, mut bytes, mut unknown) = (Keeper::of(old), Vec::new(), 0);
+        for (name, values) in groups {
+            bytes.push(b'[');
+            if keeper.open([*name, 1, 0], &mut bytes) {
+                continue;
+            }
+            for value in *values {
+                if !keeper.copy([*value, 0, 0], &mut bytes) {
+                    let from = bytes.len();
+                    bytes.extend(value.to_string().bytes());
+                    keeper.note([*value, 0, 0], from, bytes.len());
+                    unknown += 1;
+                }
+                bytes.push(b',');
+            }
+            keeper.close(bytes.len());
+        }
+        let text = groups.iter().map(|(_, values)| {
+            let values: Vec<String> = values.iter().map(|value| format!("{value},")).collect();
+            format!("[{}", values.concat())
+        });
+        let text: Vec<String> = text.collect();
+        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), text.concat());
+        (keeper.kept(&bytes.into()), unknown)
+    }
+
+    #[test]
+    fn a_group_is_copied_whole_and_one_that_has_changed_value_by_value() {
+        let first: &[(usize, &[usize])] = &[(1, &[10, 11, 12]), (2, &[]), (3, &[30, 31])];
+        let (kept, unknown) = write_groups(Kept::default(), first);
+        assert_eq!(unknown, 5);
+        for (groups, new) in [
+            (first, 0),
+            // One value came, and one went.
+            (&[(4, &[11, 12, 13]), (2, &[]), (3, &[30, 31])], 1),
+            // Groups come, go and change their places.
+            (&[(3, &[30, 31]), (2, &[]), (1, &[10, 11, 12])], 0),
+            (&[(9, &[90]), (1, &[10, 11, 12]), (3, &[30, 31])], 1),
+            (&[(3, &[30, 31])], 0),
+            (&[], 0),
+        ] as [(&[(usize, &[usize])], usize); 6]
+        {
+            let (next, unknown) = write_groups(kept.clone(), groups);
+            assert_eq!(unknown, new, "{groups:?}");
+            // What was copied can be copied again, and in part.
+            assert_eq!(write_groups(next.clone(), groups).1, 0, "{groups:?}");
+            let other = groups.iter().map(|(name, values)| (name + 100, *values));
+            assert_eq!(write_groups(next, &other.collect::<Vec<_>>()).1, 0);
+        }
+    }
+
+    #[test]
+    fn pieces_beside_groups_are_found_too() {
+        let mut keeper = Keeper::default();
+        let mut bytes = b"a".to_vec();
+        keeper.note([1, 0, 0], 0, 1);
+        assert!(!keeper.open([5, 1, 0], &mut bytes));
+        bytes.push(b'b');
+        keeper.note([2, 0, 0], 1, 2);
+        keeper.close(2);
+        bytes.push(b'c');
+        keeper.note([3, 0, 0], 2, 3);
+        let mut again = Keeper::of(keeper.kept(&bytes.into()));
+        let mut copied = Vec::new();
+        assert!(again.copy([3, 0, 0], &mut copied) && again.copy([1, 0, 0], &mut copied));
+        assert!(again.open([5, 1, 0], &mut copied));
+        assert_eq!(copied, b"cab");
     }
 
     #[test]

@@ -25,7 +25,8 @@ const ROUNDS: u32 = 3;
 
 /// As many tasks as these by a framework on the native driver: how many a second.
 pub async fn native(cluster: &LocalCluster, tasks: u32) -> Outcome<f64> {
-    let times = launch::measure(cluster, "native", tasks, WIDTH, false).await?;
+    let launches = Launches::new("native", tasks, WIDTH, false)?;
+    let times = launch::measure(cluster, launches, &Clock::real()).await?;
     Ok(launch::rate(&times))
 }
 

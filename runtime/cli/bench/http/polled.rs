@@ -1,23 +1,31 @@
-//! Tasks launched while others poll `/state` of a large cluster, in turns with tasks launched while nobody does.
+//! Tasks launched while others poll `/state` of a large cluster, by turns with tasks launched while nobody does.
+//!
+//! It is one load, of which many short slices are polled and as many are not: a machine whose loads differ by more than what is looked for would
+//! else say what it likes.
 //!
 //! The cluster has one real agent, which runs the tasks, and beside it the crowd of [`state`](super::state), which runs nothing but makes the
 //! page as large. What the crowd has is reserved for a role that nobody has, so that all launches are offered the one real agent. Who polls stands
 //! for other machines, in a process of its own ([`readers`](super::readers)): told is also how many pages a second they have had.
 
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
 use master::measure::Crowd;
 use protocol::FrameworkInfo;
 use protocol::message::registration::RegisterAgent;
 use resources::{Resources, Role as ResourceRole};
 use runtime::prelude::*;
-use runtime::{Clock, Role};
+use runtime::{Clock, Instant, Role};
 use scheduler_driver::{DriverRef, SchedulerDriver};
 use serde_json::json;
 use simulator::crowd::{StandIn, Tally, register};
 use tokio::sync::watch;
 use transport::{Authority, Endpoint};
 
+use super::super::launch::{self, Launches};
 use super::super::part::Part;
-use super::super::{Figure, crowd_part, launch, of_crowd, rounded};
+use super::super::{Figure, crowd_part, of_crowd, rounded};
 use super::HttpArgs;
 use super::client::Connection;
 use super::launches::{WIDTH, native};
@@ -27,23 +35,26 @@ use crate::failure::{Failure, Outcome};
 use crate::flags::Threads;
 use crate::local::LocalCluster;
 
-/// How many pairs of loads are compared, one with and one without pollers: odd, so that one of them is the middle one.
-const PAIRS: usize = 7;
+/// How long it is polled, and then not: so short that what the machine does meanwhile is for and against both.
+const SLICE: Duration = Duration::from_secs(2);
+/// So many loads of `--tasks` are one after the other without a pause.
+const LOADS: u32 = 14;
 /// What the launches beside pollers should reach of those without.
 const WANTED: f64 = 0.95;
 
 /// Launches while clients poll `/state`, beside launches while nobody does.
 pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
+    let tasks = args.tasks.saturating_mul(LOADS);
     args.say(&format!(
-        "{} tasks, alone and beside {} clients that poll /state of {} other agents every {:?}",
-        args.tasks, args.pollers, args.agents, args.poll_interval
+        "{tasks} tasks, alone and beside {} clients that poll /state of {} other agents every {:?}, by turns of {SLICE:?}",
+        args.pollers, args.agents, args.poll_interval
     ));
     let (_directory, mut options) = launch::cluster_for(WIDTH, Threads::default())?;
-    // Else each load leaves a page for the next that is larger by what it has launched.
+    // Else the first load would be on the page.
     options.master.max_completed_frameworks = Some(0);
     let cluster = LocalCluster::start(options).await?;
     let crowd = Beside::come(&cluster, args).await?;
-    // What the first load warms is nobody's.
+    // What the first load warms is nobody's, nor is the page that it makes longer.
     native(&cluster, args.tasks.div_ceil(4)).await?;
     let bytes = Connection::open(&cluster.master())
         .await?
@@ -51,94 +62,144 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
         .await?
         .len();
     let mut pollers = Pollers::start(&cluster, args).await?;
-    let (mut pairs, mut had) = (Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
-        // Whatever drifts is for and against both.
-        let (polled, alone) = match pair % 2 {
-            0 => {
-                let polled = polled(&cluster, args, &mut pollers, &mut had).await?;
-                (polled, native(&cluster, args.tasks).await?)
-            }
-            _ => {
-                let alone = native(&cluster, args.tasks).await?;
-                let polled = polled(&cluster, args, &mut pollers, &mut had).await?;
-                (polled, alone)
-            }
-        };
-        pairs.push((polled, alone));
-    }
+    let clock = Clock::real();
+    let mut turns = Turns::of(&clock);
+    let ended = {
+        let launches = Launches::new("native", tasks, WIDTH, false)?;
+        let load = pin!(launch::measure(&cluster, launches, &clock));
+        match select(load, pin!(turns.take(&mut pollers))).await {
+            Either::Left((times, _)) => launch::ends(&times?),
+            Either::Right((failure, _)) => return Err(failure),
+        }
+    };
     drop(pollers);
     crowd.go().await;
     cluster.stop()?;
+    let Turns { slices, had, .. } = turns;
     let per_second = |count: fn(&Had) -> u64| {
         let rates = had
             .iter()
             .map(|had| rounded(count(had) as f64 / had.seconds));
         rates.collect::<Vec<f64>>()
     };
-    let Compared {
+    let Some(Compared {
         polled,
         alone,
         ratios,
-        missed,
-    } = Compared::of(pairs);
+    }) = Compared::of(&slices, &ended)
+    else {
+        let problem = format!(
+            "--tasks is `{}`: expected more than end within {SLICE:?}",
+            args.tasks
+        );
+        return Err(Failure::new(problem));
+    };
     Ok(Figure {
         bench: "launch_polled",
         figure: polled,
         unit: "tasks/s",
         limit: alone,
-        limit_is: "the same with nobody polling, in the middle one of the pairs",
+        limit_is: "the same in the slices of that load in which nobody polls",
         parameters: json!({
-            "tasks": args.tasks, "side_by_side": WIDTH,
+            "tasks": tasks, "side_by_side": WIDTH, "slice_ms": SLICE.as_millis() as u64,
             "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64, "bytes": bytes,
             "agents": args.agents, "running": args.agents * args.tasks_each, "completed": args.agents * args.tasks_each,
             "pollers_nice": 19, "pages_per_second": per_second(|had| had.pages), "bytes_per_second": per_second(|had| had.bytes),
             "page_p50_ms": had.iter().map(|had| rounded(had.p50_ms)).collect::<Vec<_>>(),
             "page_p99_ms": had.iter().map(|had| rounded(had.p99_ms)).collect::<Vec<_>>(),
-            "ratios": ratios, "wanted": WANTED, "missed": missed,
+            "ratios": ratios.iter().copied().map(rounded).collect::<Vec<_>>(), "wanted": WANTED,
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
         }),
     })
 }
 
-async fn polled(
-    cluster: &LocalCluster,
-    args: &HttpArgs,
-    pollers: &mut Pollers,
-    had: &mut Vec<Had>,
-) -> Outcome<f64> {
-    pollers.begin().await?;
-    let rate = native(cluster, args.tasks).await?;
-    had.push(pollers.end().await?);
-    Ok(rate)
+/// A while, and whether it was polled.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    polled: bool,
+    from: Instant,
+    to: Instant,
 }
 
-/// What pairs of rates say, each with pollers and without.
+/// The slices of a load, by turns polled and not, and what the pollers had in those.
+struct Turns {
+    clock: Clock,
+    slices: Vec<Slice>,
+    had: Vec<Had>,
+}
+
+impl Turns {
+    /// None yet. Their times are this clock's.
+    fn of(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            slices: Vec::new(),
+            had: Vec::new(),
+        }
+    }
+
+    /// Until the load is over, and this let go of, or the pollers fail.
+    async fn take(&mut self, pollers: &mut Pollers) -> Failure {
+        loop {
+            if let Err(failure) = self.pair(pollers).await {
+                return failure;
+            }
+        }
+    }
+
+    async fn pair(&mut self, pollers: &mut Pollers) -> Outcome {
+        pollers.begin().await?;
+        self.slice(true).await;
+        // Pages that are begun are read to their end: that is in no slice.
+        self.had.push(pollers.end().await?);
+        self.slice(false).await;
+        Ok(())
+    }
+
+    async fn slice(&mut self, polled: bool) {
+        let from = self.clock.now();
+        self.clock.sleep(SLICE).await;
+        let to = self.clock.now();
+        self.slices.push(Slice { polled, from, to });
+    }
+}
+
+/// What the slices of a load say.
 #[derive(Debug, PartialEq)]
 struct Compared {
-    /// Those of the pair whose ratio is the middle one.
+    /// Tasks that ended each second of those that were polled.
     polled: f64,
+    /// And of those that were not.
     alone: f64,
-    /// All ratios, in their order.
+    /// One to the other in each pair of slices, in their order.
     ratios: Vec<f64>,
-    /// How many of them are less than is wanted.
-    missed: usize,
 }
 
 impl Compared {
-    fn of(pairs: Vec<(f64, f64)>) -> Self {
-        let ratio = |(polled, alone): &(f64, f64)| polled / alone.max(f64::EPSILON);
+    /// Of whole pairs, each a slice that was polled and then one that was not; nothing if there is none, or if nothing ended in one.
+    fn of(slices: &[Slice], ended: &[Instant]) -> Option<Self> {
+        let rate = |slices: &[Slice]| {
+            let within = |slice: &Slice| slice.from..slice.to;
+            let count =
+                |slice: &Slice| ended.iter().filter(|at| within(slice).contains(at)).count();
+            let lasted: Duration = slices.iter().map(|slice| slice.to - slice.from).sum();
+            slices.iter().map(count).sum::<usize>() as f64 / lasted.as_secs_f64()
+        };
+        let (pairs, _) = slices.as_chunks::<2>();
+        let of = |polled: bool| {
+            let all = pairs.as_flattened().iter();
+            all.filter(|slice| slice.polled == polled)
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        let ratio = |[polled, alone]: &[Slice; 2]| rate(&[*polled]) / rate(&[*alone]);
         let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
-        let missed = ratios.iter().filter(|ratio| **ratio < WANTED).count();
-        let mut pairs = pairs;
-        pairs.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
-        let (polled, alone) = pairs.get(pairs.len() / 2).copied().unwrap_or_default();
-        Self {
-            polled,
-            alone,
+        let is_whole = !ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite());
+        is_whole.then(|| Self {
+            polled: rate(&of(true)),
+            alone: rate(&of(false)),
             ratios,
-            missed,
-        }
+        })
     }
 }
 
@@ -244,14 +305,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_pair_is_the_figure_and_those_that_miss_are_counted() {
-        let compared = Compared::of(vec![(90.0, 100.0), (200.0, 200.0), (194.0, 200.0)]);
-        let expected = Compared {
-            polled: 194.0,
-            alone: 200.0,
-            ratios: vec![0.9, 1.0, 0.97],
-            missed: 1,
+    fn the_slices_that_were_polled_are_compared_with_those_that_were_not() {
+        let at = |millis: u64| Instant::default() + Duration::from_millis(millis);
+        let slice = |polled, from, to| Slice {
+            polled,
+            from: at(from),
+            to: at(to),
         };
-        assert_eq!(compared, expected);
+        let slices = [
+            slice(true, 0, 1_000),
+            slice(false, 1_500, 2_500),
+            slice(true, 2_500, 3_500),
+            slice(false, 4_000, 5_000),
+            slice(true, 5_000, 6_000), // The load ended before its other half.
+        ];
+        // What ends between two slices is in none.
+        let ended = [999, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 4_500, 5_500].map(at);
+        let expected = Compared {
+            polled: 1.5,
+            alone: 2.0,
+            ratios: vec![0.5, 1.0],
+        };
+        assert_eq!(Compared::of(&slices, &ended), Some(expected));
+        assert_eq!(Compared::of(&slices[..1], &ended), None);
+        assert_eq!(Compared::of(&slices, &[]), None);
     }
 }
