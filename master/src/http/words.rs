@@ -125,13 +125,21 @@ fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String
     serde_json::from_value(value).map_err(|error| format!("{}: expected {expected}", brief(error)))
 }
 
-/// What was found, cut where it is long: whoever has said it knows it.
+/// What was found, cut where it is long: whoever has said it knows it. Control characters are shown, as in all that is refused.
 fn brief(found: impl Display) -> String {
     let text = found.to_string();
-    match text.char_indices().nth(FOUND_MAX) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
+    let end = text.char_indices().nth(FOUND_MAX).map(|(end, _)| end);
+    let mut brief = String::new();
+    for c in text[..end.unwrap_or(text.len())].chars() {
+        match c.is_control() {
+            true => brief.extend(c.escape_default()),
+            false => brief.push(c),
+        }
     }
+    if end.is_some() {
+        brief.push_str("...");
+    }
+    brief
 }
 
 fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<String, T>, String> {

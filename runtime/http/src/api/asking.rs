@@ -26,6 +26,13 @@ pub const CALL_MAX: usize = 16 << 20;
 const LARGE: usize = 64 << 10;
 /// As is one that takes more memory once it is read, however short.
 const MEMORY: usize = 1 << 20;
+/// The most bytes that a refusal says. What is longer was made of what a stranger sent, and would wait in memory until he reads it.
+const PROBLEM_MAX: usize = 4 << 10;
+
+/// What is said once in a call's headers.
+const SINGLE: [&str; 3] = ["Content-Type", "Message-Content-Type", media::STREAM_ID];
+/// What may be said in several lines, which are one list.
+const LISTS: [&str; 2] = ["Accept", "Message-Accept"];
 
 /// A call, and how its answer is wanted.
 #[derive(Clone, Debug)]
@@ -239,7 +246,12 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with this status.
     pub fn new(status: StatusCode, problem: impl Display) -> Self {
-        let problem = problem.to_string();
+        let mut problem = problem.to_string();
+        if problem.len() > PROBLEM_MAX {
+            let fits = |end: &usize| problem.is_char_boundary(*end);
+            let end = (0..=PROBLEM_MAX).rev().find(fits).unwrap_or(0);
+            problem = format!("{}...", &problem[..end]);
+        }
         Self { status, problem }
     }
 

@@ -8,8 +8,8 @@ use serde::de::{
     self, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-use crate::limits::{Allowance, Limits, Seen, within};
-use crate::message::{Entry, Field, Kind, Label, Leaf, Message};
+use crate::limits::{Allowance, Limits, Seen, place_of, within};
+use crate::message::{Entry, Field, Kind, Label, Leaf, Message, Single};
 
 /// Base64 that ends in `=` as it should, or leaves that out.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -268,7 +268,7 @@ impl<'de> Visitor<'de> for Values<'_> {
                     reading: &mut *reading,
                 };
                 if let Err(error) = map.next_value_seed(values) {
-                    return Err(reading.locate(error, &format!("[{key}]")));
+                    return Err(reading.locate(error, &place_of(&key)));
                 }
             }
             return Ok(true);
