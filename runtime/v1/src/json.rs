@@ -9,5 +9,5 @@ mod read;
 mod write;
 
 pub use describe::describe;
-pub use read::read;
+pub use read::{read, read_list};
 pub use write::{Json, write};
