@@ -1,16 +1,17 @@
 //! A call as it came, and its answer.
 //!
 //! Whatever the bytes are, reading them is bounded in size, in time and in memory, and ends in a call or in a [`Refusal`] that says the field, its
-//! value and what was expected. Of calls that are [`large`](crate::large) a few are read at a time.
+//! value and what was expected. Of calls that are [`large`](crate::large) a few are read at a time; so are bodies of pages ([`Whole`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
 
 use authority::Subject;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use runtime::Node;
@@ -92,11 +93,10 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
         let call = match small {
             Some(read) => read,
             None => {
-                if let Some(line) = parts.extensions.get::<Line>().cloned() {
-                    turn = Some(Arc::new(line.turn(node).await?));
-                }
                 let read = move || form.read(&bytes, Limits::default());
-                node.blocking(read).await.map_err(Refusal::not_now)?
+                let read = in_turn(node, parts.extensions.get(), read).await?;
+                turn = read.1;
+                read.0
             }
         };
         Ok(Self {
@@ -107,6 +107,56 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             headers: parts.headers,
             turn,
         })
+    }
+}
+
+/// Does this beside the thread that serves all pages and streams, when it is its turn. Gives that, too.
+async fn in_turn<T: Send + 'static>(
+    node: &Node,
+    line: Option<&Line>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<(T, Option<Arc<Turn>>), Refusal> {
+    let turn = match line.cloned() {
+        Some(line) => Some(Arc::new(line.turn(node).await?)),
+        None => None,
+    };
+    let read = node.blocking(read).await.map_err(Refusal::not_now)?;
+    Ok((read, turn))
+}
+
+/// The body of a page that is no call, as long as its route takes them.
+pub struct Whole {
+    bytes: bytes::Bytes,
+    line: Option<Line>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = BytesRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, BytesRejection> {
+        let line = request.extensions().get().cloned();
+        let bytes = bytes::Bytes::from_request(request, state).await?;
+        Ok(Self { bytes, line })
+    }
+}
+
+impl Whole {
+    /// What it says, by this. A large one is read as a large call is, and has its turn for as long as what was made of it is kept.
+    pub async fn read<T, E>(
+        self,
+        node: &Node,
+        read: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Heard), Refusal>
+    where
+        T: Send + 'static,
+        E: Display + Send + 'static,
+    {
+        let Self { bytes, line } = self;
+        let (said, turn) = match bytes.len() > LARGE {
+            false => (read(&bytes), None),
+            true => in_turn(node, line.as_ref(), move || read(&bytes)).await?,
+        };
+        Ok((said.map_err(Refusal::bad)?, Heard(turn)))
     }
 }
 
@@ -204,12 +254,12 @@ impl<C> Asked<C> {
 
     /// In which form one message is wanted.
     pub fn accept(&self) -> Result<Form, Refusal> {
-        Ok(media::accept(self.header(ACCEPT.as_str()))?)
+        Ok(media::accept(self.header("Accept"))?)
     }
 
     /// In which form messages are wanted by who asks for a stream, or for what may be one.
     pub fn accept_stream(&self) -> Result<Content, Refusal> {
-        let whole = self.header(ACCEPT.as_str());
+        let whole = self.header("Accept");
         Ok(media::accept_stream(whole, self.header("Message-Accept"))?)
     }
 
