@@ -72,16 +72,17 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             let problem = format!("{} is not served here: expected POST", parts.method);
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, problem));
         }
+        let headers = plain(parts.headers)?;
         let content = media::content_type(
-            value(&parts.headers, CONTENT_TYPE.as_str()),
-            value(&parts.headers, "Message-Content-Type"),
+            value(&headers, "Content-Type"),
+            value(&headers, "Message-Content-Type"),
         )?;
-        check_plain(&parts.headers)?;
+        check_plain(&headers)?;
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
             Content::Stream(form) if streams => (form, first_record(body).await?),
             Content::Stream(_) => {
-                let found = value(&parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+                let found = value(&headers, "Content-Type").unwrap_or_default();
                 let expected =
                     "application/json or application/x-protobuf, since a call is one message";
                 let bad = Invalid::new("Content-Type", found, expected);
@@ -104,7 +105,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             form,
             is_large,
-            headers: parts.headers,
+            headers,
             turn,
         })
     }
@@ -174,6 +175,30 @@ fn read_small<C: Message + Default>(form: Form, bytes: &[u8]) -> Option<Result<C
         Err(bad) if limits.is_too_much(bad) => None,
         _ => Some(read),
     }
+}
+
+/// The same headers, of which those that are read here are text and each has one value.
+fn plain(mut headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+    for name in SINGLE.into_iter().chain(LISTS) {
+        let mut lines = Vec::new();
+        for line in headers.get_all(name) {
+            let text = line.to_str().map_err(|_| {
+                let found = String::from_utf8_lossy(line.as_bytes());
+                Refusal::bad(Invalid::new(name, found, "text in visible ASCII"))
+            })?;
+            lines.push(text);
+        }
+        if lines.len() < 2 {
+            continue;
+        }
+        let whole = lines.join(", ");
+        if SINGLE.contains(&name) {
+            return Err(Refusal::bad(Invalid::new(name, whole, "one value")));
+        }
+        let whole = HeaderValue::try_from(whole).map_err(Refusal::bad)?;
+        headers.insert(name, whole);
+    }
+    Ok(headers)
 }
 
 /// What is compressed is refused before it is read: a few bytes of it may be any number.
@@ -268,7 +293,7 @@ impl<C> Asked<C> {
         self.header(media::STREAM_ID)
     }
 
-    /// A header's value, if it is text.
+    /// A header's value, of those that are read here.
     pub fn header(&self, name: &str) -> Option<&str> {
         value(&self.headers, name)
     }
@@ -467,5 +492,81 @@ mod tests {
             let refused = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no").into_response();
             assert_eq!(refused.headers()[ALLOW], "POST");
         });
+    }
+
+    /// SPEC 2.1: a header that is no text, or says two things, is not taken for one that is absent, nor for the first of them.
+    #[test]
+    fn a_header_that_is_no_text_or_comes_twice_is_refused_by_its_name() {
+        stage(async {
+            let with = |lines: &[(&'static str, &[u8])]| {
+                let mut call = request("POST", None, r#"{"type":"REVIVE"}"#);
+                for (name, value) in lines {
+                    let value = HeaderValue::from_bytes(value).unwrap();
+                    call.headers_mut().append(*name, value);
+                }
+                call
+            };
+            let line = |name: &'static str, value: &'static [u8]| (name, value);
+            let json = || line("content-type", b"application/json");
+            for (lines, words) in [
+                (
+                    vec![line("content-type", b"application/json\xff")],
+                    "Content-Type is `application/json\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![json(), json()],
+                    "Content-Type is `application/json, application/json`: expected one value",
+                ),
+                (
+                    vec![
+                        json(),
+                        line("message-content-type", b"a"),
+                        line("message-content-type", b"b"),
+                    ],
+                    "Message-Content-Type is `a, b`: expected one value",
+                ),
+                (
+                    vec![json(), line("mesos-stream-id", b"\xff")],
+                    "Mesos-Stream-Id is `\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![
+                        json(),
+                        line("mesos-stream-id", b"s1"),
+                        line("mesos-stream-id", b"s2"),
+                    ],
+                    "Mesos-Stream-Id is `s1, s2`: expected one value",
+                ),
+                (
+                    vec![json(), line("accept", b"*/*"), line("accept", b"\xff")],
+                    "Accept is `\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![json(), line("message-accept", b"\xff")],
+                    "Message-Accept is `\u{fffd}`: expected text in visible ASCII",
+                ),
+            ] {
+                let refusal = read(with(&lines)).await.unwrap_err();
+                assert_eq!((refusal.status.as_u16(), &*refusal.problem), (400, words));
+            }
+            // Lines of a list are one list.
+            let both = [
+                json(),
+                line("accept", b"text/html, application/json;q=0.5"),
+                line("accept", b"application/x-protobuf"),
+            ];
+            let asked = read(with(&both)).await.unwrap();
+            assert_eq!(asked.accept(), Ok(Form::Protobuf));
+        });
+    }
+
+    /// It waits in memory until whoever asked has read it, and nobody counts it.
+    #[test]
+    fn a_refusal_says_no_more_than_so_many_bytes() {
+        let refusal = Refusal::bad("\u{e9}".repeat(1 << 20));
+        assert_eq!(refusal.problem.len(), PROBLEM_MAX + 3);
+        assert!(refusal.problem.ends_with("\u{e9}..."));
+        assert!(refusal.problem.capacity() < 4 * PROBLEM_MAX);
+        assert_eq!(Refusal::bad("no").problem, "no");
     }
 }
