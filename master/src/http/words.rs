@@ -117,8 +117,10 @@ pub fn weights(body: &[u8]) -> Result<UpdateWeights, String> {
 }
 
 fn read(body: &[u8], what: &str, expected: &str) -> Result<Value, String> {
-    serde_json::from_slice(body)
-        .map_err(|error| format!("{what} is no JSON: {error}: expected {expected}"))
+    json::each_field_once(body).map_err(|error| match error.is_data() {
+        true => format!("{what}: {error}: expected each field once"),
+        false => format!("{what} is no JSON: {error}: expected {expected}"),
+    })
 }
 
 fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String> {
@@ -276,6 +278,15 @@ mod tests {
                 problem.contains(words) && problem.contains("expected"),
                 "{problem}"
             );
+        }
+        for body in [
+            r#"{"role":"e","role":"f","guarantee":[]}"#,
+            r#"{"quota_configs":[{"role":"e","limits":{},"limits":{"cpus":1}}]}"#,
+            r#"{"role":"e","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":1,"value":2}}]}"#,
+        ] {
+            let problem = quotas(body.as_bytes()).unwrap_err();
+            let is_told = problem.contains("comes twice") && problem.contains("each field once");
+            assert!(is_told, "{problem}");
         }
         for body in ["[]x", r#"{"role":"e"}"#, r#"[{"role":"e","weight":"2"}]"#] {
             let problem = weights(body.as_bytes()).unwrap_err();

@@ -99,7 +99,8 @@ impl Seen {
         self.0 |= 1 << place;
     }
 
-    fn has(&self, place: usize) -> bool {
+    /// Whether it was.
+    pub(crate) fn has(&self, place: usize) -> bool {
         self.0 & (1 << place) != 0
     }
 

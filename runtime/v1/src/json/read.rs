@@ -129,14 +129,20 @@ fn read_object<'de, A: MapAccess<'de>>(
     let entered = reading.allowance.enter();
     entered.map_err(|bad| reading.refuse(bad))?;
     let table = message.table();
-    let mut seen = Seen::default();
+    let (mut said, mut seen) = (Seen::default(), Seen::default());
     while let Some(place) = map.next_key_seed(Key(table))? {
+        let again = place.filter(|place| said.has(*place));
+        if let Some(place) = again {
+            let bad = Invalid::new(table[place].name, "there twice", "each field once");
+            return Err(reading.refuse(bad));
+        }
         let known = place.map(|place| (place, table[place].number));
         let field = known.and_then(|(place, number)| Some((place, message.field_mut(number)?)));
         let Some((place, field)) = field else {
             map.next_value::<IgnoredAny>()?;
             continue;
         };
+        said.mark(place);
         let values = Values {
             field,
             in_list: false,
