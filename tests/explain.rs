@@ -124,7 +124,7 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     for (query, problem) in [
         ("framework=nobody", "framework is `nobody`"),
         ("role=a", "expected `/explain?framework=ID`"),
-        ("framework=picky&rule=a", "unknown field `rule`"),
+        ("framework=picky&rule=a", "rule is `a`: expected"),
     ] {
         let (status, text) = get(cluster.port, &format!("/explain?{query}"));
         assert!(

@@ -186,7 +186,7 @@ async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Respon
     }
 }
 
-/// Gives a request the master that acts here, which alone can answer it, and who asks; or sends it to the one that leads.
+/// Gives a request the master that acts here, which alone can answer it, who asks, and the node, beside whose threads large bodies are read; or sends it to the one that leads.
 async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
     let asker = pages.asker(&request);
     let front = pages.front;
@@ -194,6 +194,7 @@ async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: 
         Some(_) => {
             request.extensions_mut().insert(front);
             request.extensions_mut().insert(asker);
+            request.extensions_mut().insert(pages.node);
             next.run(request).await
         }
         None => to_the_leader(&front, &path_of(&request)),

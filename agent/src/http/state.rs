@@ -4,6 +4,7 @@
 //! as by Mesos, and so is what it does not know (its master) or is not (drained).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use authority::Approver;
 use http::build;
@@ -86,7 +87,8 @@ pub(super) fn whole(
     if let Some(drain) = survey.drain {
         // Whether it is to be gone afterwards its master knows alone.
         let grace = drain.max_grace_period;
-        let grace = grace.map(|grace| json!({ "nanoseconds": grace.as_nanos() as u64 }));
+        let nanoseconds = |grace: Duration| i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
+        let grace = grace.map(|grace| json!({ "nanoseconds": nanoseconds(grace) }));
         let config = grace.map(|grace| ("max_grace_period".to_owned(), grace));
         json["drain_config"] = Value::Object(config.into_iter().collect());
         let since = drain.since.as_secs_f64();

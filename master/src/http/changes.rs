@@ -2,21 +2,22 @@
 //!
 //! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 409 not as things
 //! are, 503 not just now. Where no master acts the request never comes here: it was sent to the leader. Bodies are read whatever their
-//! type is said to be, since `curl -d` says nothing true of it. Whether who asks may is asked of [`Asker`]; nothing else is decided here.
+//! type is said to be, since `curl -d` says nothing true of it, and large ones as large calls are ([`Whole`]). Whether who asks may is asked of
+//! [`Asker`]; nothing else is decided here.
 
 use std::fmt::Display;
 
+use ::http::api::{Heard, Refusal, Whole};
 use authority::{Action, Forbidden};
 use axum::Extension;
-use axum::body::Bytes;
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Form, FromRequest, Path, Request};
-use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, Path, Request};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights};
+use resources::Invalid;
+use runtime::Node;
 use runtime::prelude::*;
-use serde::Deserialize;
 
 use super::operator::writes;
 use super::{PATIENCE, words};
@@ -44,56 +45,67 @@ where
 }
 
 pub(super) fn not_now(problem: impl Display) -> Response {
-    let again = [(RETRY_AFTER, "1")];
-    (
-        StatusCode::SERVICE_UNAVAILABLE,
-        again,
-        format!("{problem}\n"),
-    )
-        .into_response()
+    Refusal::not_now(problem).into_response()
 }
 
 pub(super) fn bad(problem: impl Display) -> Response {
-    (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response()
+    Refusal::bad(problem).into_response()
 }
 
 pub(super) fn conflict(problem: impl Display) -> Response {
-    (StatusCode::CONFLICT, format!("{problem}\n")).into_response()
+    Refusal::conflict(problem).into_response()
 }
 
 /// 403: who asks may not.
 pub(super) fn forbidden(problem: Forbidden) -> Response {
-    (StatusCode::FORBIDDEN, format!("{problem}\n")).into_response()
+    Refusal::forbidden(problem).into_response()
 }
 
 /// A body, whole and no longer than it may be.
-pub(super) struct WholeBody(pub Bytes);
+pub(super) struct WholeBody {
+    node: Node,
+    whole: Whole,
+}
 
 impl<S: Send + Sync> FromRequest<S> for WholeBody {
     type Rejection = Response;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
-        let body = Bytes::from_request(request, state).await;
-        body.map(Self)
-            .map_err(|cut| too_long(cut.status()).unwrap_or_else(|| cut.into_response()))
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Response> {
+        let node = request.extensions_mut().remove::<Node>();
+        // Whoever stands before the routes gives each request its node.
+        let node = node.ok_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
+        let whole = Whole::from_request(request, state).await;
+        let whole = whole.map_err(|cut| match cut.status() {
+            status @ StatusCode::PAYLOAD_TOO_LARGE => {
+                let problem = format!("the body has more than {BODY_MAX} bytes: name less at once");
+                Refusal::new(status, problem).into_response()
+            }
+            _ => cut.into_response(),
+        })?;
+        Ok(Self { node, whole })
     }
 }
 
-/// What is answered to a body that was not read to its end, if this is how it is refused.
-pub(super) fn too_long(status: StatusCode) -> Option<Response> {
-    let problem = format!("the body has more than {BODY_MAX} bytes: name less at once\n");
-    (status == StatusCode::PAYLOAD_TOO_LARGE).then(|| (status, problem).into_response())
+impl WholeBody {
+    /// What it says, by this. Until the rest is dropped as well, no other large one has its turn.
+    pub async fn read<T: Send + 'static, E: Display + Send + 'static>(
+        self,
+        read: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Heard), Response> {
+        let read = self.whole.read(&self.node, read).await;
+        read.map_err(IntoResponse::into_response)
+    }
 }
 
 /// `PUT /weights`.
 pub(super) async fn put_weights(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    match words::weights(&body) {
-        Ok(update) => change_weights(&front, &asker, update).await,
-        Err(problem) => bad(problem),
+    match body.read(words::weights).await {
+        Ok((update, _heard)) => change_weights(&front, &asker, update).await,
+        Err(response) => response,
     }
 }
 
@@ -121,12 +133,12 @@ pub(super) async fn change_quotas(front: &Front, asker: &Asker, update: UpdateQu
 pub(super) async fn post_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    match words::quotas(&body) {
-        Ok(said) if said.is_v0 => set_quota(&front, &asker, said.update).await,
-        Ok(said) => change_quotas(&front, &asker, said.update).await,
-        Err(problem) => bad(problem),
+    match body.read(words::quotas).await {
+        Ok((said, _heard)) if said.is_v0 => set_quota(&front, &asker, said.update).await,
+        Ok((said, _heard)) => change_quotas(&front, &asker, said.update).await,
+        Err(response) => response,
     }
 }
 
@@ -142,11 +154,11 @@ pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas
 pub(super) async fn put_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    match words::quotas(&body) {
-        Ok(said) => change_quotas(&front, &asker, said.update).await,
-        Err(problem) => bad(problem),
+    match body.read(words::quotas).await {
+        Ok((said, _heard)) => change_quotas(&front, &asker, said.update).await,
+        Err(response) => response,
     }
 }
 
@@ -154,9 +166,17 @@ pub(super) async fn put_quota(
 pub(super) async fn delete_quota(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    Path(role): Path<String>,
+    role: Result<Path<String>, PathRejection>,
+    uri: Uri,
 ) -> Response {
-    remove_quota(&front, &asker, role).await
+    match role {
+        Ok(Path(role)) => remove_quota(&front, &asker, role).await,
+        Err(_) => bad(Invalid::new(
+            "path",
+            uri.path(),
+            "a role in UTF-8 behind /quota/",
+        )),
+    }
 }
 
 /// Takes the quota of a role away.
@@ -167,33 +187,27 @@ pub(super) async fn remove_quota(front: &Front, asker: &Asker, role: String) -> 
     change(front, ResetQuota { role }).await
 }
 
-/// What is said to `/teardown`.
-#[derive(Deserialize)]
-pub(super) struct Teardown {
-    #[serde(rename = "frameworkId")]
-    framework_id: String,
-}
-
 /// `POST /teardown`.
 pub(super) async fn tear_down(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Result<Form<Teardown>, FormRejection>,
+    body: WholeBody,
 ) -> Response {
-    let said = match body {
-        Ok(Form(said)) => said,
-        Err(rejection) => {
-            if let Some(refusal) = too_long(rejection.status()) {
-                return refusal;
-            }
-            let problem = rejection.body_text();
-            return bad(format!("{problem}: expected a form with frameworkId=ID"));
-        }
-    };
-    match said.framework_id.parse() {
-        Ok(framework_id) => writes::tear_down(&front, &asker, EndFramework { framework_id }).await,
-        Err(error) => bad(format!("frameworkId: {error}")),
+    match body.read(framework_said).await {
+        Ok((end, _heard)) => writes::tear_down(&front, &asker, end).await,
+        Err(response) => response,
     }
+}
+
+/// Which framework this form says.
+fn framework_said(form: &[u8]) -> Result<EndFramework, String> {
+    let fields = ::http::fields("form", form).map_err(|bad| bad.to_string())?;
+    let Some(id) = fields.get("frameworkId") else {
+        let expected = "a form with frameworkId=ID";
+        return Err(Invalid::new("frameworkId", "absent", expected).to_string());
+    };
+    let id = id.parse().map_err(|error| format!("frameworkId: {error}"));
+    id.map(|framework_id| EndFramework { framework_id })
 }
 
 pub(super) async fn change<M>(front: &Front, update: M) -> Response

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ::http::Given;
 use axum::Extension;
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 use axum::response::Response;
 use module_api::demand::{AgentTest, Looks};
 use protocol::{AgentId, FrameworkId};
-use serde::Deserialize;
+use resources::Invalid;
 use serde::Serialize;
 
 use super::changes::bad;
@@ -27,31 +26,26 @@ const NAMED_MAX: usize = 10_000;
 /// How often agents are held against constraints for an answer about all frameworks; the last of them is looked at to its end.
 const LOOKS_MAX: usize = 1_000_000;
 
-/// What may be asked.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Asked {
-    /// Its id or its name; all of them if it is not said.
-    framework: Option<String>,
-    /// Whoever puts it around the answer reads it.
-    #[serde(rename = "jsonp")]
-    _callback: Option<String>,
+/// The id or the name of the one framework that is asked about, if it is one. Whoever puts `jsonp` around the answer reads it.
+fn read(mut given: BTreeMap<String, String>) -> Result<Option<String>, Invalid> {
+    let (framework, _callback) = (given.remove("framework"), given.remove("jsonp"));
+    match given.pop_first() {
+        None => Ok(framework),
+        Some((name, value)) => Err(Invalid::new(name, value, "`?framework=ID` or nothing")),
+    }
 }
 
 pub(super) async fn page(
     Extension(source): Extension<Source>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Given(given): Given<BTreeMap<String, String>>,
 ) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => {
-            let problem = rejection.body_text();
-            return bad(format!("{problem}: expected `?framework=ID` or nothing"));
-        }
+    let framework = match read(given) {
+        Ok(framework) => framework,
+        Err(problem) => return bad(problem),
     };
     let page = source.asked(move |shown| {
         let mut room = Room::new(NAMED_MAX, LOOKS_MAX);
-        Ok(text(&match asked.framework.as_deref() {
+        Ok(text(&match framework.as_deref() {
             None => Excluded::of_all(shown, &mut room),
             Some(called) => {
                 // What is shown is what whoever asks may see.
@@ -286,8 +280,15 @@ mod tests {
             for (query, words) in [
                 ("?framework=nobody", "framework is `nobody`"),
                 ("?framework=", "framework is ``"),
-                ("?framework=a&framework=b", "duplicate field `framework`"),
-                ("?frameworks=a", "unknown field `frameworks`"),
+                (
+                    "?framework=a&framework=b",
+                    "query is `framework=a&framework=b`: expected each name once",
+                ),
+                ("?frameworks=a", "frameworks is `a`"),
+                (
+                    "?framework=web%ff",
+                    "framework is `web\u{fffd}`: expected text",
+                ),
             ] {
                 let (status, text) = get(&routes, query).await;
                 assert!(

@@ -2,13 +2,14 @@
 //!
 //! Asks the master that acts here, and says in JSON what its allocator found, as far as whoever asks may see it. Decides nothing.
 
+use std::collections::BTreeMap;
+
+use ::http::Given;
 use axum::Extension;
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 use axum::response::{IntoResponse, Response};
 use protocol::explain::{Holder, OffersExplained, Reason, RoleExplanation, Standing, Tally};
 use protocol::message::operator::{ExplainOffers, Unexplained};
-use serde::Deserialize;
+use resources::Invalid;
 use serde_json::{Value, json};
 
 use super::changes::{ask, bad, not_now};
@@ -17,33 +18,30 @@ use crate::master::ExplainTo;
 use crate::office::Front;
 use crate::permission::Asker;
 
-/// What may be asked.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Asked {
-    framework: String,
-    role: Option<String>,
-    agent: Option<String>,
+/// Reads what stands behind the path. A name that means nothing here is refused, since a misspelled role would otherwise be none.
+fn read(mut given: BTreeMap<String, String>) -> Result<ExplainOffers, Invalid> {
+    let expected = "`/explain?framework=ID` with `role=` and `agent=` if wanted";
+    let framework = given.remove("framework");
+    let (role, agent) = (given.remove("role"), given.remove("agent"));
+    match (framework, given.pop_first()) {
+        (Some(framework), None) => Ok(ExplainOffers {
+            framework,
+            role,
+            agent,
+        }),
+        (_, Some((name, value))) => Err(Invalid::new(name, value, expected)),
+        (None, None) => Err(Invalid::new("framework", "absent", expected)),
+    }
 }
 
 pub(super) async fn page(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    asked: Result<Query<Asked>, QueryRejection>,
+    Given(given): Given<BTreeMap<String, String>>,
 ) -> Response {
-    let Query(asked) = match asked {
-        Ok(asked) => asked,
-        Err(rejection) => {
-            let problem = rejection.body_text();
-            return bad(format!(
-                "{problem}: expected `/explain?framework=ID` with `role=` and `agent=` if wanted"
-            ));
-        }
-    };
-    let question = ExplainOffers {
-        framework: asked.framework,
-        role: asked.role,
-        agent: asked.agent,
+    let question = match read(given) {
+        Ok(question) => question,
+        Err(problem) => return bad(problem),
     };
     let sight = asker.sight();
     match ask(&front, ExplainTo { question, sight }).await {

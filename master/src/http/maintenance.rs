@@ -20,12 +20,12 @@ use v1::convert::maintenance::{machines, schedule, windows};
 use v1::message::Message;
 use v1::schema::maintenance::{ClusterStatus, Schedule};
 use v1::schema::master::{
-    CallStartMaintenance, CallType, Response as Answer, ResponseGetMaintenanceSchedule,
-    ResponseGetMaintenanceStatus, ResponseType,
+    CallType, Response as Answer, ResponseGetMaintenanceSchedule, ResponseGetMaintenanceStatus,
+    ResponseType,
 };
 use v1::{Form, Limits};
 
-use super::changes::{BODY_MAX, WholeBody, bad, change, forbidden, not_now};
+use super::changes::{BODY_MAX, WholeBody, change, forbidden, not_now};
 use super::source::{glance, late};
 use crate::books::Books;
 use crate::office::Front;
@@ -76,42 +76,49 @@ fn page<M: Message>(shown: Result<M, Response>) -> Response {
 async fn post_schedule(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    let said = v1::json::read::<Schedule>(&body, Limits::default());
-    match said.and_then(|said| windows(&said)) {
-        Ok(windows) => update(&front, &asker, UpdateMaintenanceSchedule { windows }).await,
-        Err(problem) => bad(format!("{problem}\nA right one: {SCHEDULE}")),
+    match body.read(planned).await {
+        Ok((update, _heard)) => self::update(&front, &asker, update).await,
+        Err(response) => response,
     }
 }
 
 async fn post_down(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    match named(&body) {
-        Ok(machines) => start(&front, &asker, StartMaintenance { machines }).await,
-        Err(problem) => bad(problem),
+    match body.read(named).await {
+        Ok((machines, _heard)) => start(&front, &asker, StartMaintenance { machines }).await,
+        Err(response) => response,
     }
 }
 
 async fn post_up(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    WholeBody(body): WholeBody,
+    body: WholeBody,
 ) -> Response {
-    match named(&body) {
-        Ok(machines) => stop(&front, &asker, StopMaintenance { machines }).await,
-        Err(problem) => bad(problem),
+    match body.read(named).await {
+        Ok((machines, _heard)) => stop(&front, &asker, StopMaintenance { machines }).await,
+        Err(response) => response,
     }
 }
 
-/// The machines that a body lists: a list of its own, which is read as the field of the message that has one.
+/// What a body plans.
+fn planned(body: &[u8]) -> Result<UpdateMaintenanceSchedule, String> {
+    let said = v1::json::read::<Schedule>(body, Limits::default());
+    let windows = said.and_then(|said| windows(&said));
+    windows
+        .map(|windows| UpdateMaintenanceSchedule { windows })
+        .map_err(|problem| format!("{problem}\nA right one: {SCHEDULE}"))
+}
+
+/// The machines that a body lists.
 fn named(body: &[u8]) -> Result<Vec<MachineId>, String> {
-    let said = [b"{\"machines\":", body, b"}"].concat();
-    let said = v1::json::read::<CallStartMaintenance>(&said, Limits::default());
-    let named = said.and_then(|said| machines(&said.machines));
+    let said = v1::json::read_list("machines", body, Limits::default());
+    let named = said.and_then(|said| machines(&said));
     named.map_err(|problem| format!("{problem}\nA right one: {MACHINES}"))
 }
 

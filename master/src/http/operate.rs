@@ -4,18 +4,15 @@
 //! Reads the two fields of the form, asks the master that acts here, and says in HTTP what it answered: 202 it is being done, 400 wrong in
 //! itself, with a right one beside it, 403 who asks may not, 409 the agent has not so much that nobody uses, 413 it is too long. Knows no rule of operations.
 
-use axum::extract::Form;
-use axum::extract::rejection::FormRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use protocol::AgentId;
 use protocol::message::operator::{Operate, OperationRefused};
-use resources::{Conversion, Resources};
-use serde::Deserialize;
+use resources::{Conversion, Invalid, Resources};
 
-use super::changes::{ask, bad, conflict, forbidden, too_long};
+use super::changes::{WholeBody, ask, bad, conflict, forbidden};
 use crate::master::OperateAll;
 use crate::office::Front;
 use crate::permission::Asker;
@@ -24,17 +21,6 @@ use crate::permission::Asker;
 const RESERVED: &str = r#"curl -d slaveId=ID -d resources='[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1","reservation":{"principal":"ops"}},{"name":"mem","type":"SCALAR","scalar":{"value":4096},"role":"role1","reservation":{"principal":"ops"}}]'"#;
 /// A volume as a right body has it.
 const VOLUMES: &str = r#"curl -d slaveId=ID -d volumes='[{"name":"disk","type":"SCALAR","scalar":{"value":1024},"role":"role1","reservation":{"principal":"ops"},"disk":{"persistence":{"id":"data"},"volume":{"mode":"RW","container_path":"data"}}}]'"#;
-
-/// The fields of all four.
-#[derive(Deserialize)]
-struct Said {
-    #[serde(rename = "slaveId", alias = "agentId")]
-    agent: String,
-    resources: Option<String>,
-    volumes: Option<String>,
-}
-
-type Body = Result<Form<Said>, FormRejection>;
 
 /// The four routes.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
@@ -64,46 +50,34 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 async fn resources(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Body,
+    body: WholeBody,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    if let Some(refusal) = cut(&body) {
-        return refusal;
-    }
-    let said = read(body, "resources", |said| said.resources);
-    operate((&front, &asker), said, make, RESERVED).await
+    operate((&front, &asker), body, "resources", make, RESERVED).await
 }
 
 async fn volumes(
     Extension(front): Extension<Front>,
     Extension(asker): Extension<Asker>,
-    body: Body,
+    body: WholeBody,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    if let Some(refusal) = cut(&body) {
-        return refusal;
-    }
-    let said = read(body, "volumes", |said| said.volumes);
-    operate((&front, &asker), said, make, VOLUMES).await
+    operate((&front, &asker), body, "volumes", make, VOLUMES).await
 }
 
-/// What is answered to a body that was not read to its end. The others are wrong in what they say.
-fn cut(body: &Body) -> Option<Response> {
-    too_long(body.as_ref().err()?.status())
-}
-
-/// The agent and the resources that a body names.
-fn read(
-    body: Body,
-    field: &str,
-    pick: fn(Said) -> Option<String>,
-) -> Result<(AgentId, Resources), String> {
-    let Form(said) = body.map_err(|rejection| rejection.body_text())?;
-    let agent: AgentId = said
-        .agent
-        .parse()
-        .map_err(|error| format!("slaveId: {error}"))?;
-    let text = pick(said).ok_or_else(|| format!("{field} is missing: expected a JSON array"))?;
+/// The agent and the resources that a form names, those in this field.
+fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
+    let mut said = ::http::fields("form", form).map_err(|bad| bad.to_string())?;
+    let agent = match (said.remove("slaveId"), said.remove("agentId")) {
+        (Some(agent), None) | (None, Some(agent)) => agent,
+        (both, _) => {
+            let found = both.map_or("absent", |_| "there, and agentId is, too");
+            return Err(Invalid::new("slaveId", found, "the agent's id, once").to_string());
+        }
+    };
+    let agent: AgentId = agent.parse().map_err(|error| format!("slaveId: {error}"))?;
+    let text = said.remove(field);
+    let text = text.ok_or_else(|| format!("{field} is missing: expected a JSON array"))?;
     let resources = resources::json::parse_resources(&text);
     resources
         .map(|resources| (agent, resources))
@@ -112,14 +86,16 @@ fn read(
 
 async fn operate(
     (front, asker): (&Front, &Asker),
-    said: Result<(AgentId, Resources), String>,
+    body: WholeBody,
+    field: &'static str,
     make: fn(Resources) -> Conversion,
-    example: &str,
+    example: &'static str,
 ) -> Response {
-    let wrong = |problem: String| bad(format!("{problem}\nA right one: {example}"));
-    let (agent_id, resources) = match said {
+    let wrong = move |problem: String| format!("{problem}\nA right one: {example}");
+    let said = body.read(move |form| read(form, field).map_err(wrong));
+    let ((agent_id, resources), _heard) = match said.await {
         Ok(said) => said,
-        Err(problem) => return wrong(problem),
+        Err(response) => return response,
     };
     let conversion = make(resources);
     if let Err(problem) = asker.convert(&conversion) {
@@ -130,7 +106,7 @@ async fn operate(
         conversion,
     };
     match ask(front, operate).await {
-        Ok(Err(OperationRefused::Invalid(invalid))) => wrong(invalid.to_string()),
+        Ok(Err(OperationRefused::Invalid(invalid))) => bad(wrong(invalid.to_string())),
         Ok(done) => told(done),
         Err(response) => response,
     }
@@ -180,12 +156,12 @@ fn told(done: Result<(), OperationRefused>) -> Response {
 mod tests {
     use super::*;
 
-    fn said(agent: &str, resources: &str) -> Body {
-        Ok(Form(Said {
-            agent: agent.to_owned(),
-            resources: Some(resources.to_owned()),
-            volumes: None,
-        }))
+    fn said(agent: &str, resources: &str) -> String {
+        format!("slaveId={agent}&resources={resources}")
+    }
+
+    fn read(form: &str, field: &str) -> Result<(AgentId, Resources), String> {
+        super::read(form.as_bytes(), field)
     }
 
     /// S93: the seed's body is no JSON array, whatever the shell made of its quotes.
@@ -196,8 +172,7 @@ mod tests {
             json.strip_suffix('\'').unwrap().to_owned()
         };
         let array = example(RESERVED, "resources");
-        let (agent, resources) =
-            read(said("slave1", &array), "resources", |said| said.resources).unwrap();
+        let (agent, resources) = read(&said("slave1", &array), "resources").unwrap();
         assert_eq!(agent.as_str(), "slave1");
         assert_eq!(resources.quantities().to_string(), "cpus:4;mem:4096");
         assert!(Conversion::Reserve { resources }.step().is_ok());
@@ -206,16 +181,27 @@ mod tests {
 
         let seed = "{ { \"name\" : \"cpus\", \"type\" : \"SCALAR\", \"scalar\" : { \"value\" : 4 }, \"role\" : \"role1\" }, }";
         for body in [seed, "{ { name : cpus, type : SCALAR }, }", ""] {
-            let problem = read(said("slave1", body), "resources", |said| said.resources);
-            let problem = problem.unwrap_err();
+            let problem = read(&said("slave1", body), "resources").unwrap_err();
             assert!(
                 problem.starts_with("resources: ") && problem.contains("JSON"),
                 "{problem}"
             );
         }
-        let missing = read(said("slave1", &array), "volumes", |said| said.volumes);
+        let missing = read(&said("slave1", &array), "volumes");
         assert!(missing.unwrap_err().starts_with("volumes is missing"));
-        let agent = read(said("a/b", &array), "resources", |said| said.resources);
+        let agent = read(&said("a/b", &array), "resources");
         assert!(agent.unwrap_err().starts_with("slaveId: "));
+        for (form, found) in [
+            ("resources=[]", "absent"),
+            (
+                "slaveId=a&agentId=b&resources=[]",
+                "there, and agentId is, too",
+            ),
+        ] {
+            let words = format!("slaveId is `{found}`: expected the agent's id, once");
+            assert_eq!(read(form, "resources").unwrap_err(), words);
+        }
+        let newer = said("slave1", &array).replace("slaveId", "agentId");
+        assert!(read(&newer, "resources").is_ok());
     }
 }

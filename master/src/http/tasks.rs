@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use ::http::Given;
 use axum::Extension;
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 use axum::response::Response;
 
 use super::changes::bad;
@@ -55,13 +54,9 @@ impl Asked {
 
 pub(super) async fn page(
     Extension(source): Extension<Source>,
-    asked: Result<Query<BTreeMap<String, String>>, QueryRejection>,
+    Given(given): Given<BTreeMap<String, String>>,
 ) -> Response {
-    let asked = match asked {
-        Ok(Query(given)) => Asked::read(given),
-        Err(rejection) => Err(rejection.body_text()),
-    };
-    let asked = match asked {
+    let asked = match Asked::read(given) {
         Ok(asked) => asked,
         Err(problem) => return bad(problem),
     };

@@ -117,21 +117,31 @@ pub fn weights(body: &[u8]) -> Result<UpdateWeights, String> {
 }
 
 fn read(body: &[u8], what: &str, expected: &str) -> Result<Value, String> {
-    serde_json::from_slice(body)
-        .map_err(|error| format!("{what} is no JSON: {error}: expected {expected}"))
+    json::each_field_once(body).map_err(|error| match error.is_data() {
+        true => format!("{what}: {error}: expected each field once"),
+        false => format!("{what} is no JSON: {error}: expected {expected}"),
+    })
 }
 
 fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| format!("{}: expected {expected}", brief(error)))
 }
 
-/// What was found, cut where it is long: whoever has said it knows it.
+/// What was found, cut where it is long: whoever has said it knows it. Control characters are shown, as in all that is refused.
 fn brief(found: impl Display) -> String {
     let text = found.to_string();
-    match text.char_indices().nth(FOUND_MAX) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
+    let end = text.char_indices().nth(FOUND_MAX).map(|(end, _)| end);
+    let mut brief = String::new();
+    for c in text[..end.unwrap_or(text.len())].chars() {
+        match c.is_control() {
+            true => brief.extend(c.escape_default()),
+            false => brief.push(c),
+        }
     }
+    if end.is_some() {
+        brief.push_str("...");
+    }
+    brief
 }
 
 fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<String, T>, String> {
@@ -268,6 +278,15 @@ mod tests {
                 problem.contains(words) && problem.contains("expected"),
                 "{problem}"
             );
+        }
+        for body in [
+            r#"{"role":"e","role":"f","guarantee":[]}"#,
+            r#"{"quota_configs":[{"role":"e","limits":{},"limits":{"cpus":1}}]}"#,
+            r#"{"role":"e","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":1,"value":2}}]}"#,
+        ] {
+            let problem = quotas(body.as_bytes()).unwrap_err();
+            let is_told = problem.contains("comes twice") && problem.contains("each field once");
+            assert!(is_told, "{problem}");
         }
         for body in ["[]x", r#"{"role":"e"}"#, r#"[{"role":"e","weight":"2"}]"#] {
             let problem = weights(body.as_bytes()).unwrap_err();

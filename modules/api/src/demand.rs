@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
-use resources::{AttributeValue, Attributes, Invalid};
+use resources::{AttributeValue, Attributes, Invalid, excerpt};
 
 use expression::Expression;
 
@@ -84,7 +84,7 @@ impl<'a> Value<'a> {
 impl AgentTest {
     /// Prepares the constraints of the demand for this role.
     pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
-        let field = format!("demands[{role}].agents");
+        let field = format!("demands[{}].agents", excerpt(role));
         let count: usize = demand.agents.iter().map(Vec::len).sum();
         if count > CONSTRAINTS_MAX {
             let expected = format!("at most {CONSTRAINTS_MAX} constraints");
@@ -412,5 +412,7 @@ mod tests {
             let error = AgentTest::new("dev", &wrong).unwrap_err();
             assert_eq!(error.field, format!("demands[dev].{field}"), "{error}");
         }
+        let error = AgentTest::new(&long, &demand(&[&[]])).unwrap_err();
+        assert!(error.field.len() < 120, "{error}");
     }
 }

@@ -6,5 +6,5 @@
 mod asking;
 mod stream;
 
-pub use asking::{Asked, CALL_MAX, Heard, Refusal, answer};
+pub use asking::{Asked, CALL_MAX, Heard, Refusal, Whole, answer};
 pub use stream::{Batch, Bounds, Closed, Events, Streams};

@@ -30,6 +30,6 @@ pub use help::Help;
 pub use metrics::{Counters, CountersSource};
 pub use outgoing::Shared;
 pub use pages::{About, common_routes};
-pub use query::Given;
+pub use query::{Given, fields};
 pub use realm::{Guard, Realms};
 pub use server::{HttpOptions, serve};

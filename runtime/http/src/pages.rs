@@ -13,6 +13,7 @@ use axum::routing::{get, post};
 use runtime::Node;
 use serde::Deserialize;
 use serde_json::json;
+use v1::Invalid;
 use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
@@ -98,7 +99,7 @@ struct SnapshotQuery {
 async fn snapshot(State(about): State<About>, Given(query): Given<SnapshotQuery>) -> Response {
     let patience = match query.timeout.as_deref().map(parse_timeout).transpose() {
         Ok(patience) => patience.unwrap_or(COUNTERS_PATIENCE),
-        Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),
+        Err(bad) => return Refusal::bad(bad).into_response(),
     };
     let counters = collect(&about.node, &about.counters, patience).await;
     ([(CONTENT_TYPE, "application/json")], flat_json(&counters)).into_response()
@@ -132,10 +133,7 @@ async fn toggle(
             return Err(Refusal::bad(expected));
         }
     };
-    let wrong = |field, value: &str, expected| {
-        let value: String = value.chars().take(80).collect();
-        Refusal::bad(format!("{field} is `{value}`: expected {expected}"))
-    };
+    let wrong = |field, value: &str, expected| Refusal::bad(Invalid::new(field, value, expected));
     let number = level.parse();
     let number = number.map_err(|_| wrong("level", level, "a number, 0 or above"))?;
     let nanoseconds = parse_duration(duration).map(|time| i64::try_from(time.as_nanos()));
@@ -163,12 +161,13 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads a duration of at most a minute.
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, Invalid> {
     match parse_duration(text) {
         Some(timeout) if timeout <= crate::metrics::PATIENCE_MAX => Ok(timeout),
-        _ => Err(format!(
-            "timeout `{text}` is invalid: expected at most a minute, as in `5secs` or `100ms`\n"
-        )),
+        _ => {
+            let expected = "at most a minute, as in `5secs` or `100ms`";
+            Err(Invalid::new("timeout", text, expected))
+        }
     }
 }
 
@@ -228,7 +227,7 @@ mod tests {
 
     /// SPEC 2.1, 3.9.
     #[test]
-    fn a_query_that_says_a_name_twice_is_refused_in_words_at_every_page() {
+    fn a_query_that_says_a_name_twice_or_is_no_text_is_refused_in_words_at_every_page() {
         runtime::rehearsal::stage(async {
             let node = runtime::rehearsal::node("node").build();
             let find = |_, _| {
@@ -257,6 +256,11 @@ mod tests {
                 let (status, text) = crate::rehearsal::said(&routes, request).await;
                 let words = format!("query is `{name}=1&{name}=2`: expected each name once\n");
                 assert_eq!((status, text), (400, words), "{method} {path}");
+                let path = path.replace("=1&", "=%ff&other=");
+                let request = crate::rehearsal::request(method, &path, "text/plain", "");
+                let (status, text) = crate::rehearsal::said(&routes, request).await;
+                let words = format!("{name} is `\u{fffd}`: expected text in UTF-8\n");
+                assert_eq!((status, text), (400, words), "{method} {path}");
             }
         });
     }
@@ -267,10 +271,10 @@ mod tests {
         assert_eq!(parse_timeout("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_timeout("2"), Ok(Duration::from_secs(2)));
         for text in ["", "soon", "-1secs", "2mins", "5weeks", "1e9", "\u{e9}"] {
-            assert!(
-                parse_timeout(text).is_err_and(|problem| problem.contains(text)),
-                "{text}"
-            );
+            let words =
+                format!("timeout is `{text}`: expected at most a minute, as in `5secs` or `100ms`");
+            let refused = parse_timeout(text).unwrap_err();
+            assert_eq!(refused.to_string(), words);
         }
     }
 }

@@ -1,27 +1,146 @@
-//! What stands behind the path of a page.
+//! What stands behind the path of a page, and in the form that is sent to one: names and what is said of them.
 //!
-//! A query that cannot be read is refused in words of the house (SPEC 2.1), and not in those of what reads it. Decides nothing of what is asked.
+//! Both are read by one function, so that what cannot be read is refused in words of the house (SPEC 2.1) and never taken for something that nobody
+//! has said: bytes that are no text, and a name that comes twice. Decides nothing of what is asked.
 
-use axum::extract::{FromRequestParts, Query};
+use std::collections::BTreeMap;
+
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use v1::Invalid;
 
 use crate::api::Refusal;
 
-/// What a page is asked, of fields that are texts and may all be absent: nothing can be wrong with it but that a name comes twice.
+/// The most names of a query or a form. No page knows so many.
+const NAMES_MAX: usize = 100;
+
+/// What a page is asked, of fields that are texts and may all be absent: nothing can be wrong with it but that it cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Given<T> {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
-        let read = Query::<T>::from_request_parts(parts, state).await;
-        let Query(given) = read.map_err(|_| {
-            let query = parts.uri.query().unwrap_or_default();
-            Refusal::bad(Invalid::new("query", query, "each name once"))
-        })?;
-        Ok(Self(given))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let query = parts.uri.query().unwrap_or_default();
+        let given = fields("query", query.as_bytes()).map_err(Refusal::bad)?;
+        let given = given.into_iter().map(|(name, value)| (name, value.into()));
+        let read = serde_json::from_value(Value::Object(given.collect()));
+        read.map(Self)
+            .map_err(|_| Refusal::bad(twice("query", query.as_bytes())))
+    }
+}
+
+/// What is said of each name in this text, which is a `query` or a `form`.
+pub fn fields(what: &str, text: &[u8]) -> Result<BTreeMap<String, String>, Invalid> {
+    let mut fields = BTreeMap::new();
+    for pair in text
+        .split(|byte| *byte == b'&')
+        .filter(|pair| !pair.is_empty())
+    {
+        let mut sides = pair.splitn(2, |byte| *byte == b'=');
+        let name = decoded(sides.next().unwrap_or_default());
+        let name =
+            name.map_err(|found| Invalid::new(what, found, "names that are text in UTF-8"))?;
+        let value = decoded(sides.next().unwrap_or_default());
+        let value = value.map_err(|found| Invalid::new(&name, found, "text in UTF-8"))?;
+        if fields.insert(name, value).is_some() {
+            return Err(twice(what, text));
+        }
+        if fields.len() > NAMES_MAX {
+            let expected = format!("at most {NAMES_MAX} names");
+            return Err(Invalid::new(what, shown(text), expected));
+        }
+    }
+    Ok(fields)
+}
+
+fn twice(what: &str, text: &[u8]) -> Invalid {
+    Invalid::new(what, shown(text), "each name once")
+}
+
+/// So much of it as an error may show.
+fn shown(text: &[u8]) -> String {
+    let end = text.len().min(1 << 10);
+    String::from_utf8_lossy(&text[..end]).into_owned()
+}
+
+/// One name or what is said of it, as browsers write them; or what it is like, if it is no text.
+fn decoded(mut written: &[u8]) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(written.len());
+    while let Some((first, rest)) = written.split_first() {
+        let (byte, rest) = match (first, escaped(rest)) {
+            (b'+', _) => (b' ', rest),
+            (b'%', Some(byte)) => (byte, &rest[2..]),
+            _ => (*first, rest),
+        };
+        bytes.push(byte);
+        written = rest;
+    }
+    String::from_utf8(bytes).map_err(|error| shown(error.as_bytes()))
+}
+
+/// The byte of which these are the two digits.
+fn escaped(digits: &[u8]) -> Option<u8> {
+    let [high, low, ..] = digits else {
+        return None;
+    };
+    let digit = |digit: &u8| char::from(*digit).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC 2.1, 3.9.
+    #[test]
+    fn names_and_what_is_said_of_them_are_read_as_browsers_write_them() {
+        for (text, expected) in [
+            ("", vec![]),
+            ("&&", vec![]),
+            ("a=1&b=%5B%22x%22%5D", vec![("a", "1"), ("b", "[\"x\"]")]),
+            ("a+b=c+d%2B&e", vec![("a b", "c d+"), ("e", "")]),
+            ("a=b=c&x=%C3%a9", vec![("a", "b=c"), ("x", "\u{e9}")]),
+            (
+                "a=100%&b=%2&c=%zz",
+                vec![("a", "100%"), ("b", "%2"), ("c", "%zz")],
+            ),
+        ] {
+            let found = fields("query", text.as_bytes()).unwrap();
+            let found = found.iter().map(|(name, value)| (&**name, &**value));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    /// SPEC 2.1, 3.9.
+    #[test]
+    fn what_is_no_text_or_comes_twice_is_refused_by_its_name_and_never_replaced() {
+        for (text, words) in [
+            (
+                &b"a=1&role=ads%FF"[..],
+                "role is `ads\u{fffd}`: expected text in UTF-8",
+            ),
+            (
+                b"role=ads\xff",
+                "role is `ads\u{fffd}`: expected text in UTF-8",
+            ),
+            (b"role=%c3", "role is `\u{fffd}`: expected text in UTF-8"),
+            (
+                b"r%ff=1",
+                "form is `r\u{fffd}`: expected names that are text in UTF-8",
+            ),
+            (b"a=1&%61=2", "form is `a=1&%61=2`: expected each name once"),
+        ] {
+            let refused = fields("form", text).unwrap_err();
+            assert_eq!(refused.to_string(), words);
+        }
+        let many: String = (0..=NAMES_MAX).map(|n| format!("a{n}&")).collect();
+        let refused = fields("form", many.as_bytes()).unwrap_err().to_string();
+        assert!(refused.ends_with("expected at most 100 names"), "{refused}");
+        let long = fields("form", &[0xff; 1 << 20]).unwrap_err().to_string();
+        assert!(long.len() < 500, "{long}");
     }
 }

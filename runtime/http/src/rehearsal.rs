@@ -20,6 +20,8 @@ use crate::api::CALL_MAX;
 const AROUND: usize = 1 << 10;
 /// The most bytes of an answer that are read.
 const ANSWER_MAX: usize = 16 << 20;
+/// The most bytes of a refusal: whoever is refused has not read it yet, and what he sent is not to wait in memory once more.
+pub const REFUSAL_MAX: usize = 5 << 10;
 
 /// What these routes answer to this. Its body is not read yet, for it may be a stream.
 pub async fn answer(routes: &Router, request: Request) -> Response {
@@ -79,6 +81,7 @@ impl Hostile {
 pub fn hostile(content_type: &'static str, list: [&str; 2]) -> Vec<Hostile> {
     let wrong = |what, body: Vec<u8>| Hostile::new(what, content_type, body);
     let [before, after] = list;
+    let long = "\\u0001".repeat(1 << 17);
     let around = |entries: &str| format!("{before}{entries}{after}").into_bytes();
     let mut all = vec![
         wrong("nothing", Vec::new()),
@@ -92,6 +95,8 @@ pub fn hostile(content_type: &'static str, list: [&str; 2]) -> Vec<Hostile> {
         wrong("an entry that is none", around("1")),
         wrong("a deep entry", around(&"[".repeat(1 << 20))),
         wrong("a number that is none", around("1e999999")),
+        wrong("a long name", around(&format!(r#"{{"{long}":1}}"#))),
+        wrong("a long text", around(&format!("\"{long}\""))),
         wrong("a list that is cut", format!("{before}1,").into_bytes()),
         wrong(
             "a million entries",
@@ -184,14 +189,16 @@ pub fn hostile_calls(list: [&str; 2]) -> Vec<Hostile> {
     all
 }
 
-/// What these routes do with such bodies that they should not: all but an answer of 4xx that says why. Nothing if all is well.
+/// What these routes do with such bodies that they should not: all but an answer of 4xx that says why, and not at any length. Nothing if all is well.
 pub async fn takes(routes: &Router, method: &str, path: &str, bodies: Vec<Hostile>) -> Vec<String> {
     let mut wrong = Vec::new();
     for hostile in bodies {
         let asked = request(method, path, hostile.content_type, hostile.body);
         let (status, text) = said(routes, asked).await;
-        if !(400..500).contains(&status) || matches!(status, 401 | 403..=405) || text.len() < 10 {
+        let is_told = (10..=REFUSAL_MAX).contains(&text.len());
+        if !(400..500).contains(&status) || matches!(status, 401 | 403..=405) || !is_told {
             let what = hostile.what;
+            let text: String = text.chars().take(200).collect();
             wrong.push(format!("{method} {path}, {what}: {status} `{text}`"));
         }
     }

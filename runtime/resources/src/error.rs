@@ -7,6 +7,8 @@ use crate::resource::Resource;
 
 /// Longest excerpt of a bad value that an error repeats, in characters.
 const EXCERPT: usize = 80;
+/// Longest name of a field, likewise: ours are shorter, with an excerpt of a stranger's key in them.
+const FIELD: usize = 3 * EXCERPT;
 
 /// A value that the algebra does not take, and what it would have taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
@@ -28,7 +30,7 @@ impl Invalid {
         expected: impl Into<String>,
     ) -> Self {
         Self {
-            field: field.into(),
+            field: cut(&field.into(), FIELD),
             value: excerpt(&value.to_string()),
             expected: expected.into(),
         }
@@ -46,17 +48,23 @@ impl Invalid {
 }
 
 /// Cuts a text to what an error may repeat, and shows control characters escaped.
-pub(crate) fn excerpt(text: &str) -> String {
-    let mut cut = String::new();
-    for (taken, c) in text.chars().enumerate() {
-        if taken == EXCERPT {
+pub fn excerpt(text: &str) -> String {
+    cut(text, EXCERPT)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let (mut cut, mut shown) = (String::new(), 0);
+    for c in text.chars() {
+        if shown >= most {
             cut.push_str("...");
             break;
         }
         if c.is_control() {
-            cut.extend(c.escape_default())
+            cut.extend(c.escape_default());
+            shown += c.escape_default().len();
         } else {
-            cut.push(c)
+            cut.push(c);
+            shown += 1;
         }
     }
     cut
@@ -103,4 +111,18 @@ impl From<Invalid> for ParseError {
 pub struct Shortage {
     /// The first resource asked for that is not contained.
     pub lacking: Box<Resource>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_repeats_no_more_than_an_excerpt_of_what_a_stranger_sent() {
+        let long = "\n".repeat(1 << 20);
+        let bad = Invalid::new(long.clone(), &long, "less");
+        let escaped = |shown: usize| "\\n".repeat(shown / 2) + "...";
+        assert_eq!((bad.field, bad.value), (escaped(FIELD), escaped(EXCERPT)));
+        assert_eq!(excerpt("[a].b"), "[a].b");
+    }
 }

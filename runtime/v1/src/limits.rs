@@ -3,7 +3,7 @@
 //! What is read is charged before it is kept, so that a short text which stands for much (`[{},{},{},...]`) is refused in time. The length of
 //! the text or bytes themselves is for whoever takes them from the wire to bound.
 
-use resources::Invalid;
+use resources::{Invalid, excerpt};
 
 use crate::message::Field;
 
@@ -99,7 +99,8 @@ impl Seen {
         self.0 |= 1 << place;
     }
 
-    fn has(&self, place: usize) -> bool {
+    /// Whether it was.
+    pub(crate) fn has(&self, place: usize) -> bool {
         self.0 & (1 << place) != 0
     }
 
@@ -118,6 +119,11 @@ impl Seen {
         }
         Ok(())
     }
+}
+
+/// The place of a key in a map, as an error shows it: keys are a stranger's words, and as long as these like.
+pub(crate) fn place_of(key: &str) -> String {
+    format!("[{}]", excerpt(key))
 }
 
 /// The error, seen from what holds the field: `outer` is a name, or `[place]` in a list or a map.

@@ -9,7 +9,7 @@ use bytes::Buf;
 use prost::encoding::{self, DecodeContext, WireType};
 use resources::Invalid;
 
-use crate::limits::{Allowance, Limits, Seen, within};
+use crate::limits::{Allowance, Limits, Seen, place_of, within};
 use crate::message::{Field, Kind, Label, Leaf, Message, View};
 
 pub use describe::describe;
@@ -168,7 +168,7 @@ fn read_entry(
         return Ok(false);
     };
     let (wire, mut value) = value.unwrap_or((wire_of(place.kind()), &[0]));
-    read_field(place, wire, &mut value, allowance).map_err(|bad| within(bad, &format!("[{key}]")))
+    read_field(place, wire, &mut value, allowance).map_err(|bad| within(bad, &place_of(key)))
 }
 
 fn wire_of(kind: Kind) -> WireType {

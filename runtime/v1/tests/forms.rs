@@ -135,6 +135,133 @@ fn what_is_wrong_is_named_with_its_path() {
     );
 }
 
+/// One of the two would be forgotten without a word. What nobody knows may come as often as it likes, and a key of a map counts as it came last.
+#[test]
+fn a_field_that_comes_twice_is_refused_by_its_path() {
+    for (text, path) in [
+        (r#"{"type": "KILL", "type": "REVIVE"}"#, "type"),
+        (r#"{"type": null, "type": "REVIVE"}"#, "type"),
+        (
+            r#"{"revive": {"roles": ["a"], "roles": ["b"]}}"#,
+            "revive.roles",
+        ),
+        (
+            r#"{"accept": {"operations": [{}, {"launch": {}, "launch": {}}]}}"#,
+            "accept.operations[1].launch",
+        ),
+    ] {
+        let words = format!("{path} is `there twice`: expected each field once");
+        refused(text, &words);
+    }
+    assert!(from_json(r#"{"what": 1, "type": "REVIVE", "what": 2}"#).is_ok());
+    let filters = |filters: &str| {
+        from_json(&format!(
+            r#"{{"subscribe": {{"framework_info": {{"user": "u", "name": "n", "offer_filters": {{{filters}}}}}}}}}"#
+        ))
+    };
+    let last = r#""a": {"min_allocatable_resources": {"quantities": [{}]}}"#;
+    assert_eq!(filters(&format!(r#""a": {{}}, {last}"#)), filters(last));
+}
+
+/// SPEC 2.1: what a stranger calls the entries of a map is his to choose, and so is how long it is.
+#[test]
+fn what_is_wrong_below_a_long_key_is_answered_with_an_excerpt_of_it() {
+    let long = "\\u0001".repeat(1 << 20);
+    let filters = |key: &str, value: &str| {
+        format!(
+            r#"{{"subscribe": {{"framework_info": {{"user": "u", "name": "n", "offer_filters": {{"{key}": {value}}}}}}}}}"#
+        )
+    };
+    let json = from_json(&filters(&long, "3")).unwrap_err().to_string();
+    let begins = r"subscribe.framework_info.offer_filters[\u{1}\u{1}";
+    assert!(json.starts_with(begins) && json.len() < 500, "{json}");
+    assert!(json.ends_with("...] is `3`: expected an object"), "{json}");
+
+    let value = r#"{"min_allocatable_resources": {}}"#;
+    let whole = from_json(&filters(&"x".repeat(1 << 20), value)).unwrap();
+    let mut bytes = protobuf::write(&whole);
+    // The value ends it: a message, which becomes a number.
+    let last = bytes.len() - 2;
+    assert_eq!(bytes[last..], [0x0a, 0]);
+    bytes[last] = 0x08;
+    let read = protobuf::read::<scheduler::Call>(&bytes, Limits::default());
+    let words = read.unwrap_err().to_string();
+    assert!(words.contains("[xxx") && words.len() < 500, "{words}");
+
+    // SPEC 2.4, 2.8: what can be read and means nothing.
+    let minimum = |role: &str, name: &str| {
+        let least = format!(
+            r#"{{"min_allocatable_resources": {{"quantities": [{{"quantities": {{"{name}": {{"value": -1}}}}}}]}}}}"#
+        );
+        from_json(&filters(role, &least)).unwrap()
+    };
+    let (long, constraints) = ("x".repeat(1 << 20), "offer_constraints.role_constraints");
+    for (call, path) in [
+        (minimum(&long, "cpus"), "framework_info.offer_filters[xxx"),
+        (minimum("a", &long), "framework_info.offer_filters[a]"),
+        (
+            from_json(&format!(
+                r#"{{"subscribe": {{"framework_info": {{"user": "u", "name": "n"}}, "offer_constraints": {{"role_constraints": {{"{long}": {{}}}}}}}}}}"#
+            ))
+            .unwrap(),
+            constraints,
+        ),
+    ] {
+        let subscribe = call.subscribe.unwrap();
+        let demands = meros_v1::convert::demands(
+            subscribe.offer_constraints.as_ref(),
+            &subscribe.framework_info.offer_filters,
+        );
+        let words = demands.unwrap_err().to_string();
+        assert!(words.starts_with(path) && words.len() < 500, "{words}");
+    }
+}
+
+/// SPEC 3.6, 3.9: `/machine/down` has no object around it.
+#[test]
+fn a_list_alone_is_read_to_its_end_and_called_by_its_name() {
+    let read = |text: &str| {
+        json::read_list::<meros_v1::schema::MachineID>(
+            "machines",
+            text.as_bytes(),
+            Limits::default(),
+        )
+    };
+    let two = read(r#"[{"hostname": "a"}, {"ip": "10.0.0.1"}]"#).unwrap();
+    assert_eq!(two.len(), 2);
+    assert_eq!(read(r#"{"hostname": "a"}"#).unwrap(), two[..1]);
+    assert_eq!(read("[]"), Ok(Vec::new()));
+    for (text, words) in [
+        ("", "body is `EOF"),
+        (r#"[{}],"x":1"#, "body is `trailing characters"),
+        (r#"[{"hostname": 7}]"#, "machines[0].hostname is `7`"),
+        (r#""a""#, "machines is `a`"),
+        ("[[]]", "machines[0] is `a list`"),
+        (
+            r#"[{"ip": "a", "ip": "b"}]"#,
+            "machines[0].ip is `there twice`",
+        ),
+    ] {
+        let found = read(text).unwrap_err().to_string();
+        assert!(found.starts_with(words), "{text}: {found}");
+    }
+}
+
+/// Also those of seventeen digits.
+#[test]
+fn a_number_that_was_written_is_read_as_the_same_one() {
+    for n in 1..20_000_u64 {
+        let value = f64::from_bits(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        if !value.is_finite() {
+            continue;
+        }
+        let scalar = meros_v1::schema::ValueScalar { value };
+        let read =
+            json::read::<meros_v1::schema::ValueScalar>(&json::write(&scalar), Limits::default());
+        assert_eq!(read.unwrap().value.to_bits(), value.to_bits(), "{value}");
+    }
+}
+
 /// Also where it stands in what nobody knows.
 #[test]
 fn what_is_no_text_is_no_json() {

@@ -2,8 +2,9 @@
 //! agent's own tests, and what the listener does with them before any route in `door`.
 
 use ::http::rehearsal::{
-    hostile, hostile_calls, request, said, takes, very_many, very_many_within,
+    REFUSAL_MAX, answer, hostile, hostile_calls, request, said, takes, very_many, very_many_within,
 };
+use futures_util::StreamExt;
 
 use super::super::changes::BODY_MAX;
 
@@ -321,6 +322,195 @@ fn whatever_is_asked_of_a_page_is_answered_or_refused_in_words() {
                 let is_told = status < 400 || status == 405 || text.len() > 10;
                 assert!(status != 500 && is_told, "{path}?{shown}: {status} {text}");
             }
+        }
+    });
+}
+
+/// SPEC 2.1, 3.9: what is no text, or says two things at once, is not taken for something that nobody has said.
+#[test]
+fn what_is_said_in_no_text_or_twice_is_refused_by_its_name_and_changes_nothing() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let books = async || {
+            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            everything(&books, &Chosen::default())
+        };
+        let before = books().await;
+        let resources = |role: &[u8]| {
+            let begins = br#"slaveId=S&resources=[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":""#;
+            [begins, role, br#"","reservation":{}}]"#].concat()
+        };
+        let (no_text, once) = ("expected text in UTF-8", "expected each name once");
+        let mut cases = vec![
+            ("POST", "/reserve", resources(b"ads%FF"), no_text),
+            ("POST", "/unreserve", resources(b"ads\xff"), no_text),
+            (
+                "POST",
+                "/reserve",
+                resources(br#"a","role":"b"#),
+                "each field once",
+            ),
+        ];
+        for (method, path, body, words) in [
+            ("POST", "/create-volumes", "slaveId=%ff&volumes=[]", no_text),
+            ("POST", "/destroy-volumes", "slaveId=a&slaveId=b", once),
+            ("POST", "/teardown", "frameworkId=f%ff", "frameworkId is"),
+            ("POST", "/teardown", "frameworkId=f&frameworkId=f", once),
+            ("DELETE", "/quota/r%ff", "", "path is `/quota/r%ff`"),
+            ("GET", "/tasks?limit=1&limit=2", "", once),
+            ("GET", "/tasks?task_id=%ff", "", "task_id is"),
+            ("GET", "/slaves?slave_id=%ff", "", "slave_id is"),
+            ("GET", "/explain?framework=web%ff", "", "framework is"),
+            ("GET", "/explain?framework=a&framework=b", "", once),
+            ("GET", "/explain?role=a", "", "framework is `absent`"),
+            ("GET", "/explain?framework=web&rule=a", "", "rule is `a`"),
+            (
+                "PUT",
+                "/quota",
+                r#"{"role":"a","role":"b","guarantee":[]}"#,
+                "field `role` comes twice",
+            ),
+            (
+                "PUT",
+                "/weights",
+                r#"[{"role":"a","weight":1,"weight":2}]"#,
+                "field `weight` comes twice",
+            ),
+            (
+                "POST",
+                "/machine/down",
+                r#"[{"hostname":"h"}],"x":1"#,
+                "trailing characters",
+            ),
+            (
+                "POST",
+                "/machine/up",
+                r#"[{"hostname":"h","hostname":"i"}]"#,
+                "machines[0].hostname is `there twice`",
+            ),
+        ] {
+            cases.push((method, path, body.as_bytes().to_vec(), words));
+        }
+        for (method, path, body, words) in cases {
+            let (status, text) = said(&routes, request(method, path, FORM, body)).await;
+            assert_eq!(status, 400, "{method} {path}: {text}");
+            assert!(text.contains(words), "{method} {path}: {text}");
+            assert!(text.contains("expected"), "{method} {path}: {text}");
+        }
+        let twice = r#"{"type":"GET_HEALTH","type":"UPDATE_WEIGHTS"}"#;
+        let (status, text) = said(&routes, request("POST", "/api/v1", JSON, twice)).await;
+        let words = "type is `there twice`: expected each field once\n";
+        assert_eq!((status, &*text), (400, words));
+        assert_eq!(books().await, before);
+    });
+}
+
+/// SPEC 2.1, 2.2: of what a framework may name in any number and at any length an answer says little.
+#[test]
+fn a_subscription_with_very_many_or_very_long_names_is_answered_in_few_words() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let long = || "\\u0001".repeat(2 << 20);
+        let info = |more: &str| {
+            format!(
+                r#"{{"type":"SUBSCRIBE","subscribe":{{"framework_info":{{"user":"u","name":"n","capabilities":[{{"type":"MULTI_ROLE"}}]{more}"#
+            )
+        };
+        let roles = || info(r#","roles":["#);
+        let filters = || info(r#","offer_filters":{"#);
+        let constraints = || info(r#"},"offer_constraints":{"role_constraints":{"#);
+        let suppressed = || info(r#"},"suppressed_roles":["#);
+        let least = r#"{"min_allocatable_resources":{"quantities":[{"quantities":{}}]}}"#;
+        let group = r#"{"groups":[{"attribute_constraints":[{"selector":{"attribute_name":"a"},"predicate":{}}]}]}"#;
+        for body in [
+            format!("{}\"{}\"]}}}}}}", roles(), long()),
+            very_many([&roles(), "]}}}"], |n| format!(r#""r/../{n}""#)),
+            format!("{}\"{}\":3}}}}}}}}", filters(), long()),
+            format!("{}\"{}\":{least}}}}}}}}}", filters(), long()),
+            very_many([&filters(), "}}}}"], |n| format!(r#""r{n}":{least}"#)),
+            format!("{}\"{}\":7}}}}}}}}", constraints(), long()),
+            format!("{}\"{}\":{group}}}}}}}}}", constraints(), long()),
+            very_many([&constraints(), "}}}}"], |n| format!(r#""r{n}":{group}"#)),
+            format!("{}\"{}\"]}}}}", suppressed(), long()),
+            very_many([&suppressed(), "]}}"], |n| format!(r#""r{n}""#)),
+        ] {
+            let shown: String = body.chars().take(160).collect();
+            let asked = request("POST", "/api/v1/scheduler", JSON, body);
+            let response = answer(&routes, asked).await;
+            // What can be read, and is refused for ever, is told by the first event of a stream.
+            let status = response.status().as_u16();
+            assert!(matches!(status, 200 | 400), "{shown}: {status}");
+            let first = response.into_body().into_data_stream().next().await;
+            let text = String::from_utf8_lossy(&first.unwrap().unwrap()).into_owned();
+            assert_eq!(status == 200, text.contains(r#""type":"ERROR""#), "{text}");
+            assert!((10..=REFUSAL_MAX).contains(&text.len()), "{shown}: {text}");
+            assert!(text.contains("expected"), "{shown}: {text}");
+            let is_plain = |c: char| c == '\n' || !c.is_control();
+            assert!(text.chars().all(is_plain), "{shown}: {text}");
+        }
+    });
+}
+
+/// SPEC 2.6, 3.2: the longest time that can be said is one.
+#[test]
+fn a_drain_may_take_as_long_as_can_be_said() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent = books.agents.iter().next().unwrap().id.clone();
+        let drain = |seconds: i64| {
+            let grace = json!({ "seconds": seconds });
+            let drain = json!({ "agent_id": { "value": agent }, "max_grace_period": grace });
+            json!({ "type": "DRAIN_AGENT", "drain_agent": drain }).to_string()
+        };
+        let call = async |body: String| said(&routes, request("POST", "/api/v1", JSON, body)).await;
+        let (status, text) = call(drain(-1)).await;
+        let words = "drain_agent.max_grace_period.seconds is `-1`: expected";
+        assert!(status == 400 && text.starts_with(words), "{status} {text}");
+        let (status, text) = call(drain(i64::MAX)).await;
+        assert_eq!((status, &*text), (200, ""));
+        let (status, text) = call(r#"{"type":"GET_AGENTS"}"#.to_owned()).await;
+        assert_eq!(status, 200);
+        assert!(text.contains("9223372036854775807"), "{text}");
+    });
+}
+
+/// W15: reading a large one takes its time where it holds up nobody's page, whichever page it is for.
+#[test]
+fn large_bodies_of_all_pages_are_read_beside_the_thread_that_serves_them() {
+    rehearse(|node| async move {
+        let master = master(&node).await;
+        let routes = all_routes(&node, pages(&node, &master));
+        node.slow_blocking(Duration::from_secs(2));
+        for (method, path, body) in [
+            ("PUT", "/weights", "[]"),
+            ("POST", "/quota", r#"{"role":"r","guarantee":[]}"#),
+            ("PUT", "/quota", r#"{"quota_configs":[]}"#),
+            ("POST", "/maintenance/schedule", r#"{"windows":[]}"#),
+            ("POST", "/machine/down", "[]"),
+            ("POST", "/machine/up", "[]"),
+            ("POST", "/teardown", "frameworkId=f"),
+            ("POST", "/reserve", "slaveId=S&resources=[]"),
+            ("POST", "/unreserve", "slaveId=S&resources=[]"),
+            ("POST", "/create-volumes", "slaveId=S&volumes=[]"),
+            ("POST", "/destroy-volumes", "slaveId=S&volumes=[]"),
+        ] {
+            let mut answers = Vec::new();
+            for (padding, seconds) in [(0, 0), (64 << 10, 2)] {
+                let padding = match body.contains('=') {
+                    true => "&".repeat(padding),
+                    false => " ".repeat(padding),
+                };
+                let begun = node.clock().now();
+                let asked = request(method, path, FORM, format!("{body}{padding}"));
+                answers.push(said(&routes, asked).await);
+                let taken = node.clock().now() - begun;
+                assert_eq!(taken, Duration::from_secs(seconds), "{method} {path}");
+            }
+            assert_eq!(answers[0], answers[1], "{method} {path}");
         }
     });
 }

@@ -4,7 +4,7 @@
 //! whoever wants little of each agent would seem to hold all of them. Sees amounts only, so neither ports nor volumes.
 
 use protocol::Demand;
-use resources::{Invalid, Name, Quantities};
+use resources::{Invalid, Name, Quantities, excerpt};
 use serde::{Deserialize, Serialize};
 
 use super::Portion;
@@ -29,7 +29,7 @@ pub struct Shape {
 impl Shape {
     /// What a demand for this role says of amounts. Refuses, by the field's name, what no offer could satisfy.
     pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
-        let field = |name: &str| format!("demands[{role}].{name}");
+        let field = |name: &str| format!("demands[{}].{name}", excerpt(role));
         let sets = demand.least.as_deref().unwrap_or_default();
         if sets.len() > SETS_MAX {
             let expected = format!("at most {SETS_MAX} sets");
@@ -147,6 +147,14 @@ mod tests {
         let few = Shape::loosest(&sets_min, shapes[1..].iter());
         assert_eq!(few.len(), LOOSEST_MAX);
         assert!(Shape::loosest(&sets_min, shapes.iter()).is_empty());
+    }
+
+    #[test]
+    fn what_no_offer_could_satisfy_is_refused_with_an_excerpt_of_the_role() {
+        let demand = Demand::shaped(quantities("cpus:2"), quantities("cpus:1"));
+        let refused = Shape::new(&"x".repeat(1 << 10), &demand).unwrap_err();
+        assert!(refused.field.ends_with("...].least"), "{refused}");
+        assert!(refused.field.len() < 120, "{refused}");
     }
 
     /// W9: what is reserved is taken before what is free, and what is not listed is not bounded.

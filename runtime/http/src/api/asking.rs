@@ -1,16 +1,17 @@
 //! A call as it came, and its answer.
 //!
 //! Whatever the bytes are, reading them is bounded in size, in time and in memory, and ends in a call or in a [`Refusal`] that says the field, its
-//! value and what was expected. Of calls that are [`large`](crate::large) a few are read at a time.
+//! value and what was expected. Of calls that are [`large`](crate::large) a few are read at a time; so are bodies of pages ([`Whole`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
 
 use authority::Subject;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use runtime::Node;
@@ -26,6 +27,13 @@ pub const CALL_MAX: usize = 16 << 20;
 const LARGE: usize = 64 << 10;
 /// As is one that takes more memory once it is read, however short.
 const MEMORY: usize = 1 << 20;
+/// The most bytes that a refusal says. What is longer was made of what a stranger sent, and would wait in memory until he reads it.
+const PROBLEM_MAX: usize = 4 << 10;
+
+/// What is said once in a call's headers.
+const SINGLE: [&str; 3] = ["Content-Type", "Message-Content-Type", media::STREAM_ID];
+/// What may be said in several lines, which are one list.
+const LISTS: [&str; 2] = ["Accept", "Message-Accept"];
 
 /// A call, and how its answer is wanted.
 #[derive(Clone, Debug)]
@@ -64,16 +72,17 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             let problem = format!("{} is not served here: expected POST", parts.method);
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, problem));
         }
+        let headers = plain(parts.headers)?;
         let content = media::content_type(
-            value(&parts.headers, CONTENT_TYPE.as_str()),
-            value(&parts.headers, "Message-Content-Type"),
+            value(&headers, "Content-Type"),
+            value(&headers, "Message-Content-Type"),
         )?;
-        check_plain(&parts.headers)?;
+        check_plain(&headers)?;
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
             Content::Stream(form) if streams => (form, first_record(body).await?),
             Content::Stream(_) => {
-                let found = value(&parts.headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+                let found = value(&headers, "Content-Type").unwrap_or_default();
                 let expected =
                     "application/json or application/x-protobuf, since a call is one message";
                 let bad = Invalid::new("Content-Type", found, expected);
@@ -85,11 +94,10 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
         let call = match small {
             Some(read) => read,
             None => {
-                if let Some(line) = parts.extensions.get::<Line>().cloned() {
-                    turn = Some(Arc::new(line.turn(node).await?));
-                }
                 let read = move || form.read(&bytes, Limits::default());
-                node.blocking(read).await.map_err(Refusal::not_now)?
+                let read = in_turn(node, parts.extensions.get(), read).await?;
+                turn = read.1;
+                read.0
             }
         };
         Ok(Self {
@@ -97,9 +105,59 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             form,
             is_large,
-            headers: parts.headers,
+            headers,
             turn,
         })
+    }
+}
+
+/// Does this beside the thread that serves all pages and streams, when it is its turn. Gives that, too.
+async fn in_turn<T: Send + 'static>(
+    node: &Node,
+    line: Option<&Line>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<(T, Option<Arc<Turn>>), Refusal> {
+    let turn = match line.cloned() {
+        Some(line) => Some(Arc::new(line.turn(node).await?)),
+        None => None,
+    };
+    let read = node.blocking(read).await.map_err(Refusal::not_now)?;
+    Ok((read, turn))
+}
+
+/// The body of a page that is no call, as long as its route takes them.
+pub struct Whole {
+    bytes: bytes::Bytes,
+    line: Option<Line>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = BytesRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, BytesRejection> {
+        let line = request.extensions().get().cloned();
+        let bytes = bytes::Bytes::from_request(request, state).await?;
+        Ok(Self { bytes, line })
+    }
+}
+
+impl Whole {
+    /// What it says, by this. A large one is read as a large call is, and has its turn for as long as what was made of it is kept.
+    pub async fn read<T, E>(
+        self,
+        node: &Node,
+        read: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Result<(T, Heard), Refusal>
+    where
+        T: Send + 'static,
+        E: Display + Send + 'static,
+    {
+        let Self { bytes, line } = self;
+        let (said, turn) = match bytes.len() > LARGE {
+            false => (read(&bytes), None),
+            true => in_turn(node, line.as_ref(), move || read(&bytes)).await?,
+        };
+        Ok((said.map_err(Refusal::bad)?, Heard(turn)))
     }
 }
 
@@ -117,6 +175,30 @@ fn read_small<C: Message + Default>(form: Form, bytes: &[u8]) -> Option<Result<C
         Err(bad) if limits.is_too_much(bad) => None,
         _ => Some(read),
     }
+}
+
+/// The same headers, of which those that are read here are text and each has one value.
+fn plain(mut headers: HeaderMap) -> Result<HeaderMap, Refusal> {
+    for name in SINGLE.into_iter().chain(LISTS) {
+        let mut lines = Vec::new();
+        for line in headers.get_all(name) {
+            let text = line.to_str().map_err(|_| {
+                let found = String::from_utf8_lossy(line.as_bytes());
+                Refusal::bad(Invalid::new(name, found, "text in visible ASCII"))
+            })?;
+            lines.push(text);
+        }
+        if lines.len() < 2 {
+            continue;
+        }
+        let whole = lines.join(", ");
+        if SINGLE.contains(&name) {
+            return Err(Refusal::bad(Invalid::new(name, whole, "one value")));
+        }
+        let whole = HeaderValue::try_from(whole).map_err(Refusal::bad)?;
+        headers.insert(name, whole);
+    }
+    Ok(headers)
 }
 
 /// What is compressed is refused before it is read: a few bytes of it may be any number.
@@ -197,12 +279,12 @@ impl<C> Asked<C> {
 
     /// In which form one message is wanted.
     pub fn accept(&self) -> Result<Form, Refusal> {
-        Ok(media::accept(self.header(ACCEPT.as_str()))?)
+        Ok(media::accept(self.header("Accept"))?)
     }
 
     /// In which form messages are wanted by who asks for a stream, or for what may be one.
     pub fn accept_stream(&self) -> Result<Content, Refusal> {
-        let whole = self.header(ACCEPT.as_str());
+        let whole = self.header("Accept");
         Ok(media::accept_stream(whole, self.header("Message-Accept"))?)
     }
 
@@ -211,7 +293,7 @@ impl<C> Asked<C> {
         self.header(media::STREAM_ID)
     }
 
-    /// A header's value, if it is text.
+    /// A header's value, of those that are read here.
     pub fn header(&self, name: &str) -> Option<&str> {
         value(&self.headers, name)
     }
@@ -239,7 +321,12 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with this status.
     pub fn new(status: StatusCode, problem: impl Display) -> Self {
-        let problem = problem.to_string();
+        let mut problem = problem.to_string();
+        if problem.len() > PROBLEM_MAX {
+            let fits = |end: &usize| problem.is_char_boundary(*end);
+            let end = (0..=PROBLEM_MAX).rev().find(fits).unwrap_or(0);
+            problem = format!("{}...", &problem[..end]);
+        }
         Self { status, problem }
     }
 
@@ -405,5 +492,81 @@ mod tests {
             let refused = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "no").into_response();
             assert_eq!(refused.headers()[ALLOW], "POST");
         });
+    }
+
+    /// SPEC 2.1: a header that is no text, or says two things, is not taken for one that is absent, nor for the first of them.
+    #[test]
+    fn a_header_that_is_no_text_or_comes_twice_is_refused_by_its_name() {
+        stage(async {
+            let with = |lines: &[(&'static str, &[u8])]| {
+                let mut call = request("POST", None, r#"{"type":"REVIVE"}"#);
+                for (name, value) in lines {
+                    let value = HeaderValue::from_bytes(value).unwrap();
+                    call.headers_mut().append(*name, value);
+                }
+                call
+            };
+            let line = |name: &'static str, value: &'static [u8]| (name, value);
+            let json = || line("content-type", b"application/json");
+            for (lines, words) in [
+                (
+                    vec![line("content-type", b"application/json\xff")],
+                    "Content-Type is `application/json\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![json(), json()],
+                    "Content-Type is `application/json, application/json`: expected one value",
+                ),
+                (
+                    vec![
+                        json(),
+                        line("message-content-type", b"a"),
+                        line("message-content-type", b"b"),
+                    ],
+                    "Message-Content-Type is `a, b`: expected one value",
+                ),
+                (
+                    vec![json(), line("mesos-stream-id", b"\xff")],
+                    "Mesos-Stream-Id is `\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![
+                        json(),
+                        line("mesos-stream-id", b"s1"),
+                        line("mesos-stream-id", b"s2"),
+                    ],
+                    "Mesos-Stream-Id is `s1, s2`: expected one value",
+                ),
+                (
+                    vec![json(), line("accept", b"*/*"), line("accept", b"\xff")],
+                    "Accept is `\u{fffd}`: expected text in visible ASCII",
+                ),
+                (
+                    vec![json(), line("message-accept", b"\xff")],
+                    "Message-Accept is `\u{fffd}`: expected text in visible ASCII",
+                ),
+            ] {
+                let refusal = read(with(&lines)).await.unwrap_err();
+                assert_eq!((refusal.status.as_u16(), &*refusal.problem), (400, words));
+            }
+            // Lines of a list are one list.
+            let both = [
+                json(),
+                line("accept", b"text/html, application/json;q=0.5"),
+                line("accept", b"application/x-protobuf"),
+            ];
+            let asked = read(with(&both)).await.unwrap();
+            assert_eq!(asked.accept(), Ok(Form::Protobuf));
+        });
+    }
+
+    /// It waits in memory until whoever asked has read it, and nobody counts it.
+    #[test]
+    fn a_refusal_says_no_more_than_so_many_bytes() {
+        let refusal = Refusal::bad("\u{e9}".repeat(1 << 20));
+        assert_eq!(refusal.problem.len(), PROBLEM_MAX + 3);
+        assert!(refusal.problem.ends_with("\u{e9}..."));
+        assert!(refusal.problem.capacity() < 4 * PROBLEM_MAX);
+        assert_eq!(Refusal::bad("no").problem, "no");
     }
 }

@@ -3,9 +3,11 @@
 //! Kept apart from the serde form of the words, which is the wire's. Reads generously (the old
 //! `role` and the new `reservations`, one object where a list is meant, `8` for `{"value": 8}`, a
 //! comma too many) and writes strictly. What it refuses it names by path, e.g.
-//! `[2].scalar.value`. Never writes a lender: that is for the books only.
+//! `[2].scalar.value`; a field that comes twice by its name. Never writes a lender: that is for the
+//! books only.
 
 mod attributes;
+mod once;
 mod read;
 mod v0;
 mod write;
@@ -13,6 +15,8 @@ mod write;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::error::{Invalid, ParseError};
+
+use once::Once;
 
 pub use v0::{ResourcesObject, attributes_object, resources_object};
 
@@ -66,9 +70,17 @@ pub fn attributes_from(value: &serde_json::Value) -> Result<crate::Attributes, I
         .map(crate::Attributes::new)
 }
 
+/// Any JSON of which each object has each field once; others are refused as data, and not as syntax.
+pub fn each_field_once(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_slice(text).map(|Once(value)| value)
+}
+
 /// JSON with commas too many; an error says where it goes wrong and what a right one looks like.
 fn parse(text: &str, field: &str, hint: &str) -> Result<serde_json::Value, ParseError> {
-    serde_json::from_str(&without_trailing_commas(text)).map_err(|error| {
+    each_field_once(without_trailing_commas(text).as_bytes()).map_err(|error| {
+        if error.is_data() {
+            return Invalid::new(field, error, "each field once").into();
+        }
         let lines = text
             .split_inclusive('\n')
             .take(error.line().saturating_sub(1));
@@ -146,14 +158,14 @@ impl Serialize for Quantities {
 
 impl<'de> Deserialize<'de> for Resources {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let Once(value) = Once::deserialize(deserializer)?;
         resources_from(&value).map(Self).map_err(de::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Resource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let Once(value) = Once::deserialize(deserializer)?;
         read::resource(&read::At::top(&value))
             .map(Self)
             .map_err(de::Error::custom)
@@ -162,14 +174,14 @@ impl<'de> Deserialize<'de> for Resource {
 
 impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let Once(value) = Once::deserialize(deserializer)?;
         attributes_from(&value).map(Self).map_err(de::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Quantities {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
+        let Once(value) = Once::deserialize(deserializer)?;
         read::quantities(&read::At::top(&value))
             .map(Self)
             .map_err(de::Error::custom)

@@ -8,6 +8,7 @@ use resources::{Invalid, Quantities};
 
 use super::resource::{read_amounts, write_amounts};
 use super::{At, each, write};
+use crate::limits::place_of;
 use crate::schema::quota::QuotaConfig;
 use crate::schema::scheduler::{
     AttributeConstraint, AttributeConstraintPredicate, AttributeConstraintPredicateExists,
@@ -30,7 +31,7 @@ pub fn demands(
     let constraints = constraints.map(|constraints| &constraints.role_constraints);
     for (role, of_role) in constraints.into_iter().flatten() {
         let demand = read_demand(of_role)
-            .at(&format!("[{role}]"))
+            .at(&place_of(role))
             .at("offer_constraints.role_constraints")?;
         demands.insert(role.clone(), demand);
     }
@@ -41,7 +42,7 @@ pub fn demands(
                 &least.quantities,
                 |one| read_amounts("quantities", &one.quantities),
             )
-            .at(&format!("[{role}]"))
+            .at(&place_of(role))
             .at("framework_info.offer_filters")?;
             demands.entry(role.clone()).or_default().least = Some(least);
         }

@@ -9,6 +9,7 @@ use resources::{
 
 use super::{At, all, each, need, refuse};
 use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::limits::place_of;
 use crate::schema::{
     Attribute, Label, Labels, Resource, ResourceAllocationInfo, ResourceDiskInfo,
     ResourceDiskInfoPersistence, ResourceDiskInfoSource, ResourceDiskInfoSourceMount,
@@ -489,7 +490,7 @@ pub(super) fn read_amounts(
     amounts: &BTreeMap<String, ValueScalar>,
 ) -> Result<resources::Quantities, Invalid> {
     let one = |(name, scalar): (&String, &ValueScalar)| {
-        let place = format!("[{name}]");
+        let place = place_of(name);
         let key = Name::new(name).map_err(|bad| Invalid::new("", bad.value, bad.expected));
         Ok((key.at(&place)?, Scalar::try_from(scalar).at(&place)?))
     };

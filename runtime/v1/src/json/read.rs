@@ -7,9 +7,10 @@ use resources::Invalid;
 use serde::de::{
     self, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde_json::de::StrRead;
 
-use crate::limits::{Allowance, Limits, Seen, within};
-use crate::message::{Entry, Field, Kind, Label, Leaf, Message};
+use crate::limits::{Allowance, Limits, Seen, place_of, within};
+use crate::message::{Entry, Field, Kind, Label, Leaf, Message, Single};
 
 /// Base64 that ends in `=` as it should, or leaves that out.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -20,6 +21,43 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The message in this text.
 pub fn read<M: Message + Default>(text: &[u8], limits: Limits) -> Result<M, Invalid> {
     let mut message = M::default();
+    read_whole(text, limits, "an object in JSON", |json, reading| {
+        let message = &mut message;
+        Object { message, reading }.deserialize(json)
+    })?;
+    Ok(message)
+}
+
+/// The messages in the list that this text is; errors call it by this name. One alone is a list of it, as everywhere.
+pub fn read_list<M: Single + Message>(
+    name: &str,
+    text: &[u8],
+    limits: Limits,
+) -> Result<Vec<M>, Invalid> {
+    let mut list = Vec::<M>::new();
+    read_whole(text, limits, "a list in JSON", |json, reading| {
+        let values = Values {
+            field: &mut list,
+            in_list: false,
+            reading,
+        };
+        let read = values.deserialize(json);
+        read.map(|_| ())
+            .map_err(|error| reading.locate(error, name))
+    })?;
+    Ok(list)
+}
+
+/// Reads all of a text by this.
+fn read_whole<'a>(
+    text: &'a [u8],
+    limits: Limits,
+    expected: &str,
+    read: impl FnOnce(
+        &mut serde_json::Deserializer<StrRead<'a>>,
+        &mut Reading,
+    ) -> Result<(), serde_json::Error>,
+) -> Result<(), Invalid> {
     let mut reading = Reading {
         allowance: Allowance::new(limits),
         refused: None,
@@ -28,15 +66,11 @@ pub fn read<M: Message + Default>(text: &[u8], limits: Limits) -> Result<M, Inva
     let text = std::str::from_utf8(text)
         .map_err(|error| Invalid::new("body", error, "JSON, which is UTF-8"))?;
     let mut json = serde_json::Deserializer::from_str(text);
-    let whole = Object {
-        message: &mut message,
-        reading: &mut reading,
-    };
-    let read = whole.deserialize(&mut json).and_then(|()| json.end());
+    let read = read(&mut json, &mut reading).and_then(|()| json.end());
     match (read, reading.refused) {
-        (Ok(()), _) => Ok(message),
+        (Ok(()), _) => Ok(()),
         (Err(_), Some(refused)) => Err(refused),
-        (Err(error), None) => Err(Invalid::new("body", error, "an object in JSON")),
+        (Err(error), None) => Err(Invalid::new("body", error, expected)),
     }
 }
 
@@ -95,14 +129,20 @@ fn read_object<'de, A: MapAccess<'de>>(
     let entered = reading.allowance.enter();
     entered.map_err(|bad| reading.refuse(bad))?;
     let table = message.table();
-    let mut seen = Seen::default();
+    let (mut said, mut seen) = (Seen::default(), Seen::default());
     while let Some(place) = map.next_key_seed(Key(table))? {
+        let again = place.filter(|place| said.has(*place));
+        if let Some(place) = again {
+            let bad = Invalid::new(table[place].name, "there twice", "each field once");
+            return Err(reading.refuse(bad));
+        }
         let known = place.map(|place| (place, table[place].number));
         let field = known.and_then(|(place, number)| Some((place, message.field_mut(number)?)));
         let Some((place, field)) = field else {
             map.next_value::<IgnoredAny>()?;
             continue;
         };
+        said.mark(place);
         let values = Values {
             field,
             in_list: false,
@@ -268,7 +308,7 @@ impl<'de> Visitor<'de> for Values<'_> {
                     reading: &mut *reading,
                 };
                 if let Err(error) = map.next_value_seed(values) {
-                    return Err(reading.locate(error, &format!("[{key}]")));
+                    return Err(reading.locate(error, &place_of(&key)));
                 }
             }
             return Ok(true);
