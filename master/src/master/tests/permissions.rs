@@ -5,7 +5,7 @@ use protocol::message::operator::{
     CancelDrain, KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights,
     ViewCluster, ViewRoles,
 };
-use resources::{Conversion, Reservation};
+use resources::{Conversion, Reservation, Revocable};
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
 
 use super::*;
@@ -224,6 +224,49 @@ fn agents_and_operators_are_the_names_in_their_certificates() {
         }
         world.settle().await;
         assert_eq!(agent.heard(), ["kill t"]);
+    });
+}
+
+/// SPEC 3.7: a command sees of an agent what the pages show.
+#[test]
+fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_command() {
+    rehearse_network(|network| async move {
+        let acls = r#"{"view_roles":[{"principals":{"values":["guest"]},"roles":{"values":["eng","*"]}},
+            {"principals":{"values":["guest"]},"roles":{"type":"NONE"}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        let mut registers = registration(&agent, None, vec![]);
+        registers.agent.resources = resources("cpus:8;mem:512;mem(ads):64;mem(eng):32");
+        registers.oversubscribed = resources("cpus:2").to_revocable(Revocable::Usage).unwrap();
+        let asked = agent.node.ask(&agent.master, registers, PATIENCE);
+        let a = asked.await.unwrap().unwrap().agent_id;
+        let ads = |info: &mut FrameworkInfo| info.roles = ["ads".to_owned()].into();
+        let (scheduler, f) = world.framework("web", ads).await;
+        let of_ads = |text: &str| resources(text).allocate(&ResourceRole::new("ads").unwrap());
+        for part in ["cpus:1;mem(ads):16", "cpus:2"] {
+            let mut one = grant(&f, &a, "cpus:1");
+            (one.role, one.resources) = ("ads".to_owned(), of_ads(part));
+            world.grant(vec![one]).await;
+        }
+        let (used, _offered) = scheduler.offers().into_iter().partition::<Vec<_>, _>(|offer| {
+            offer.resources.iter().any(|one| one.is_reserved())
+        });
+        scheduler.tell(accept(&f, &[&used[0]], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        for (name, sees) in [("ops", true), ("guest", false)] {
+            let node = world.network.node(name, Role::Operator, &[Role::Master]);
+            let master = node.find("master", "master", PATIENCE).await.unwrap();
+            let view = node.ask(&master, ViewCluster, PATIENCE).await;
+            let agent = view.unwrap().unwrap().agents.remove(0);
+            let total = match sees {
+                true => "cpus:8;mem:512;mem(ads):64;mem(eng):32",
+                false => "cpus:8;mem:512;mem(eng):32",
+            };
+            assert_eq!(agent.info.resources, resources(total), "{name}");
+            assert_eq!(agent.used.is_empty(), !sees, "{name}: {}", agent.used);
+            assert_eq!(agent.offered.is_empty(), !sees, "{name}: {}", agent.offered);
+            assert!(!agent.oversubscribed.is_empty(), "{name}");
+        }
     });
 }
 
