@@ -46,7 +46,7 @@ impl Invalid {
 }
 
 /// Cuts a text to what an error may repeat, and shows control characters escaped.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     let mut cut = String::new();
     for (taken, c) in text.chars().enumerate() {
         if taken == EXCERPT {

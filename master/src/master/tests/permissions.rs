@@ -237,7 +237,7 @@ fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let mut registers = registration(&agent, None, vec![]);
         registers.agent.resources = resources("cpus:8;mem:512;mem(ads):64;mem(eng):32");
-        registers.oversubscribed = resources("cpus:2").to_revocable(Revocable::Usage).unwrap();
+        registers.oversubscribed = resources("cpus:2").to_revocable(Revocable::Throttleable).unwrap();
         let asked = agent.node.ask(&agent.master, registers, PATIENCE);
         let a = asked.await.unwrap().unwrap().agent_id;
         let ads = |info: &mut FrameworkInfo| info.roles = ["ads".to_owned()].into();
