@@ -208,6 +208,11 @@ impl Throttle {
         Turn::After(wait)
     }
 
+    /// Whether this principal is named among the limits: it has one of its own, or none.
+    pub fn is_named(&self, principal: &str) -> bool {
+        self.state().limits.is_named(principal)
+    }
+
     /// The limit of this principal's messages, if there is one.
     pub fn limit(&self, principal: Option<&str>) -> Option<Limit> {
         self.state().limits.of(principal).map(|(_, limit)| limit)
