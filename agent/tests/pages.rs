@@ -255,12 +255,7 @@ async fn ask(routes: &Router, case: &Case, directory: &str) -> (u16, String) {
 }
 
 /// The same of a path that begins with the name of the agent's process.
-async fn ask_below(
-    prefix: &str,
-    routes: &Router,
-    case: &Case,
-    directory: &str,
-) -> (u16, String) {
+async fn ask_below(prefix: &str, routes: &Router, case: &Case, directory: &str) -> (u16, String) {
     let path = format!("{prefix}{}", case.path.replace("DIR", directory));
     let body = case.body.replace("DIR", directory);
     said(routes, request(case.method, &path, JSON, body)).await

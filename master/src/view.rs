@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::{AgentInfo, Offer};
 use protocol::view::{AgentView, ClusterView, FrameworkView, RoleView, TaskView};
+use protocol::{AgentInfo, Offer};
 use resources::Resources;
 
 use crate::agents::Agent;

@@ -28,9 +28,14 @@ impl Handler<Subscribe> for Master {
     fn handle(&mut self, message: Subscribe, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
         let principal = message.framework.principal.clone();
-        self.in_turn(principal.as_deref(), promise, ctx, |master, promise, ctx| {
-            master.subscribe(message, promise, ctx);
-        });
+        self.in_turn(
+            principal.as_deref(),
+            promise,
+            ctx,
+            |master, promise, ctx| {
+                master.subscribe(message, promise, ctx);
+            },
+        );
         reply
     }
 }
@@ -47,12 +52,7 @@ impl Handler<UpdateFramework> for Master {
 
 impl Master {
     /// Has the framework be one, through the registry, and says how that went.
-    fn subscribe(
-        &mut self,
-        message: Subscribe,
-        promise: Promise<Answer>,
-        ctx: &mut Context<Self>,
-    ) {
+    fn subscribe(&mut self, message: Subscribe, promise: Promise<Answer>, ctx: &mut Context<Self>) {
         match self.prepare_subscription(&message, ctx) {
             Err(refused) => promise.answer(Err(refused)),
             Ok(prepared) => {

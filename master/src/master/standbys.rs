@@ -25,9 +25,14 @@ impl Handler<StandBy> for Master {
     fn handle(&mut self, message: StandBy, ctx: &mut Context<Self>) -> Reply<Stands> {
         let (promise, reply) = promise();
         let principal = message.framework.principal.clone();
-        self.in_turn(principal.as_deref(), promise, ctx, |master, promise, ctx| {
-            master.take_standby(message, promise, ctx);
-        });
+        self.in_turn(
+            principal.as_deref(),
+            promise,
+            ctx,
+            |master, promise, ctx| {
+                master.take_standby(message, promise, ctx);
+            },
+        );
         reply
     }
 }

@@ -247,7 +247,11 @@ fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
     let tells = |text: &str| figures.map(|figure| text.contains(figure));
     assert_eq!(tells(&told(None)), [true; 5]);
     for (who, tells_left, tells_kept) in [("alice", false, false), ("bob", true, false)] {
-        let by_quotas = told(Some(&only("get_quotas", "roles", &format!("role-of-{who}"))));
+        let by_quotas = told(Some(&only(
+            "get_quotas",
+            "roles",
+            &format!("role-of-{who}"),
+        )));
         let expected = [tells_left, tells_kept, tells_kept, tells_left, tells_kept];
         assert_eq!(tells(&by_quotas), expected, "{by_quotas}");
         let untold = u64::from(!tells_left) + u64::from(!tells_kept);

@@ -258,6 +258,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
     let door = Door::of(request.method(), path);
     let verified = request.extensions().get::<Verified>();
     let proved = inner.prove(door, verified, request.headers());
+    let mut declaring = None;
     if !matches!(door, Door::Open | Door::Executor) {
         // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
         let whose = proved.as_ref().ok();
@@ -267,7 +268,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         }
         if door == Door::Scheduler && whose.is_none() {
             let inner = inner.clone();
-            request.extensions_mut().insert(Declaring { inner, place });
+            declaring = Some(Declaring { inner, place });
         }
     }
     let subject = match proved {
@@ -279,6 +280,9 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
     }
     if door != Door::Executor {
         request.extensions_mut().insert(subject);
+    }
+    if let Some(declaring) = declaring {
+        request.extensions_mut().insert(declaring);
     }
     next.run(request).await
 }

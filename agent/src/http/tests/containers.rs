@@ -6,7 +6,8 @@ use super::*;
 #[test]
 fn containers_are_seen_by_a_rule_of_their_own_and_by_no_other() {
     let bob = Subject::named("bob");
-    let rule = |principals: Value, users: Value| json!([{"principals": principals, "users": users}]);
+    let rule =
+        |principals: Value, users: Value| json!([{"principals": principals, "users": users}]);
     let none = |action: &str| {
         let nobody = rule(json!({"type": "ANY"}), json!({"type": "NONE"}));
         json!({ "permissive": true, action: nobody }).to_string()

@@ -192,9 +192,9 @@ fn shown(action: Action) -> Shown {
             get("/roles").showing("dev"),
             get("/weights").showing("dev"),
             // What is reserved for a role of an agent.
-            get("/slaves").showing("\"ads\""),
-            get("/state").showing("\"ads\""),
-            question("GET_AGENTS").showing("\"ads\""),
+            get("/slaves").showing("\"ops\""),
+            get("/state").showing("\"ops\""),
+            question("GET_AGENTS").showing("\"ops\""),
             question("GET_ROLES").showing("dev"),
             question("GET_WEIGHTS").showing("dev"),
         ]),
@@ -469,7 +469,9 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> String {
 /// What goes another way than the list of this action says; nothing if nothing does.
 async fn wrong(node: Node, action: Action, prefix: &str, case: &Case) -> Option<String> {
     let stage = Stage::new(&node).await;
-    let (denied, text) = stage.ask(prefix, case, &lists(true, &[action], "NONE")).await;
+    let (denied, text) = stage
+        .ask(prefix, case, &lists(true, &[action], "NONE"))
+        .await;
     let words = format!("one that may {}", action.name());
     let is_denied = match case.shows {
         "" => denied == 403 && text.contains(&words),

@@ -11,7 +11,7 @@ fn a_framework_over_http_has_the_limit_of_the_principal_that_it_declares() {
     rehearse(|node| async move {
         let master = master(&node).await;
         let front = Front::of(&master);
-        let limits = r#"{"limits":[{"principal":"web","qps":2,"capacity":0}]}"#;
+        let limits = r#"{"limits":[{"principal":"noisy","qps":2,"capacity":0}]}"#;
         let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
         let (events, streams) = (event_stream(&node, &front), Streams::new(&node));
         let counters = counters(&front, &node, &allocator(&node), &events, &throttle);
@@ -33,7 +33,7 @@ fn a_framework_over_http_has_the_limit_of_the_principal_that_it_declares() {
             let call = json!({ "type": "SUBSCRIBE", "subscribe": { "framework_info": info } });
             ask(call, None).await
         };
-        for (principal, statuses) in [("web", [202, 503, 503]), ("other", [202, 202, 202])] {
+        for (principal, statuses) in [("noisy", [202, 503, 503]), ("other", [202, 202, 202])] {
             let subscribed = subscribe(principal).await;
             assert_eq!(subscribed.status(), 200, "{principal}");
             let stream = subscribed.headers()["Mesos-Stream-Id"].to_str().unwrap();
@@ -50,7 +50,7 @@ fn a_framework_over_http_has_the_limit_of_the_principal_that_it_declares() {
             assert_eq!((traffic.received, traffic.dropped), (4, dropped));
         }
         // Another stream is the same principal's.
-        assert_eq!(subscribe("web").await.status(), 503);
+        assert_eq!(subscribe("noisy").await.status(), 503);
         assert_eq!(subscribe("other").await.status(), 200);
     });
 }

@@ -236,7 +236,9 @@ fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let mut registers = registration(&agent, None, vec![]);
         registers.agent.resources = resources("cpus:8;mem:512;mem(ads):64;mem(eng):32");
-        registers.oversubscribed = resources("cpus:2").to_revocable(Revocable::Throttleable).unwrap();
+        registers.oversubscribed = resources("cpus:2")
+            .to_revocable(Revocable::Throttleable)
+            .unwrap();
         let asked = agent.node.ask(&agent.master, registers, PATIENCE);
         let a = asked.await.unwrap().unwrap().agent_id;
         let ads = |info: &mut FrameworkInfo| info.roles = ["ads".to_owned()].into();
@@ -247,9 +249,10 @@ fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_
             (one.role, one.resources) = ("ads".to_owned(), of_ads(part));
             world.grant(vec![one]).await;
         }
-        let (used, _offered) = scheduler.offers().into_iter().partition::<Vec<_>, _>(|offer| {
-            offer.resources.iter().any(|one| one.is_reserved())
-        });
+        let (used, _offered) = scheduler
+            .offers()
+            .into_iter()
+            .partition::<Vec<_>, _>(|offer| offer.resources.iter().any(|one| one.is_reserved()));
         scheduler.tell(accept(&f, &[&used[0]], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
         for (name, sees) in [("ops", true), ("guest", false)] {
@@ -315,7 +318,10 @@ fn who_stands_by_or_updates_its_framework_is_the_name_in_its_certificate_too() {
         for principal in [None, Some("ops")] {
             let standing = standbys::stand_by(&scheduler, info(principal)).await;
             let words = format!("{:?}", standing.unwrap_err());
-            assert!(words.contains("the name in its certificate, `web`"), "{words}");
+            assert!(
+                words.contains("the name in its certificate, `web`"),
+                "{words}"
+            );
         }
         let standing = standbys::stand_by(&scheduler, info(Some("web"))).await;
         let Ok(Standing::Leads(Subscribed { framework_id, .. })) = standing else {

@@ -235,7 +235,10 @@ async fn come(world: &World, stands_by: bool, principals: &[&str]) -> Vec<(u64, 
         };
         if let Err(refused) = &had {
             let words = format!("{refused:?}");
-            assert!(words.contains("NotNow") && words.contains("--rate_limits"), "{words}");
+            assert!(
+                words.contains("NotNow") && words.contains("--rate_limits"),
+                "{words}"
+            );
         }
         ((clock.now() - begun).as_secs(), had.is_ok())
     });

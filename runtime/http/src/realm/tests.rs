@@ -326,7 +326,7 @@ fn a_framework_that_proves_nothing_has_the_turn_of_the_principal_that_it_declare
         };
         declared.write_down("s1", "web");
         declared.write_down("s2", "other");
-        let call = "/master/api/v1/scheduler";
+        let call = "/api/v1/scheduler";
         assert_eq!(ask(call, Some("s1")).await, 202);
         assert_eq!(ask(call, Some("s1")).await, 503);
         for _ in 0..3 {
