@@ -128,7 +128,7 @@ fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running()
     }
     let agent = page(port, "/slaves", OPS)["slaves"][0]["id"].clone();
     let body = format!(
-        r#"slaveId={}&resources=[{{"name":"cpus","type":"SCALAR","scalar":{{"value":1}},"role":"eng","reservation":{{}}}}]"#,
+        r#"slaveId={}&resources=[{{"name":"cpus","type":"SCALAR","scalar":{{"value":1}},"role":"eng","reservation":{{"principal":"ops"}}}}]"#,
         agent.as_str().unwrap_or_default()
     );
     let (head, text) = request(port, "POST", "/reserve", OPS, &body);

@@ -190,6 +190,25 @@ fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
     assert!(cluster.output(["run", "--", "true"]).status.success());
 }
 
+/// SPEC 3.7, W32.
+#[test]
+fn whoever_shows_no_certificate_is_not_heard_where_one_is_required() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (own, others) = (Company::new("own"), Company::new("others"));
+    own.keep(directory.path());
+    let cluster = Cluster::master_alone(|command, _| {
+        command.args(flags(directory.path()));
+        command.arg("--http_require_client_certificate");
+    });
+    let health = page("/health", "");
+    let hears = |shows: Option<&Pair>| ask(cluster.port, &own, shows, &health);
+    let heard = hears(Some(&own.issue("alice"))).expect("an answer");
+    assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
+    assert!(hears(None).is_err(), "also a page that answers everybody");
+    assert!(hears(Some(&others.issue("alice"))).is_err());
+    assert!(cluster.stop().success());
+}
+
 /// SPEC 3.7, 3.3: certificates, credentials, access control lists and rate limits.
 #[test]
 fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing() {

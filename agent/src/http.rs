@@ -102,10 +102,16 @@ impl Pages {
         self.agent.state().await.map_err(unavailable)
     }
 
-    /// What this subject may see of the containers.
+    /// What this subject may see of frameworks, executors and tasks.
     async fn survey(&self, who: &Subject) -> Result<Survey, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
         Ok(sight::seen(survey, &self.acls.now(), who))
+    }
+
+    /// What this subject may see of containers.
+    async fn containers(&self, who: &Subject) -> Result<Survey, Refusal> {
+        let survey = self.agent.survey().await.map_err(unavailable)?;
+        Ok(sight::seen_containers(survey, &self.acls.now(), who))
     }
 
     async fn usage(&self) -> Result<ResourceUsage, Refusal> {
@@ -155,13 +161,14 @@ async fn flags(State(pages): State<Pages>, who: Who) -> Page {
 }
 
 async fn containers(State(pages): State<Pages>, who: Who) -> Page {
-    let (survey, usage) = (pages.survey(&subject(who)).await?, pages.usage().await?);
-    Ok(Json(state::containers(&survey, &usage)))
+    let survey = pages.containers(&subject(who)).await?;
+    Ok(Json(state::containers(&survey, &pages.usage().await?)))
 }
 
-async fn statistics(State(pages): State<Pages>, who: Who) -> Page {
-    let (survey, usage) = (pages.survey(&subject(who)).await?, pages.usage().await?);
-    Ok(Json(state::monitored(&survey, &usage)))
+/// Whole, for whoever may have this page at all.
+async fn statistics(State(pages): State<Pages>) -> Page {
+    let survey = pages.agent.survey().await.map_err(unavailable)?;
+    Ok(Json(state::monitored(&survey, &pages.usage().await?)))
 }
 
 /// Which sandboxes there are for whoever asks, by all names under which `/files/browse` finds them.

@@ -17,16 +17,15 @@ fn user<'a>(executor: &'a ExecutorInfo, framework: &'a FrameworkInfo) -> &'a str
     executor.command.user.as_deref().unwrap_or(&framework.user)
 }
 
-/// The part of a survey that this subject may see.
+/// The part of a survey that this subject may see where frameworks, executors and tasks are told.
 pub(crate) fn seen(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey {
-    let [frameworks, executors, containers, tasks] = [
+    let [frameworks, executors, tasks] = [
         Action::ViewFrameworks,
         Action::ViewExecutors,
-        Action::ViewContainers,
         Action::ViewTasks,
     ]
     .map(|action| acls.approver(subject, action));
-    let all = [&frameworks, &executors, &containers, &tasks];
+    let all = [&frameworks, &executors, &tasks];
     if all.into_iter().all(Approver::allows_all) {
         return survey;
     }
@@ -41,11 +40,28 @@ pub(crate) fn seen(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey
         for all in [&mut container.tasks, &mut container.completed] {
             all.retain(|(task, _)| tasks.allows(task.user_in(framework)));
         }
-        let user = user(&container.executor, framework);
-        executors.allows(user) && containers.allows(user)
+        executors.allows(user(&container.executor, framework))
     };
     survey.containers.retain_mut(keeps);
     survey.completed.retain_mut(|run| keeps(Arc::make_mut(run)));
+    survey
+}
+
+/// The part of a survey that this subject may see where containers are told, whatever else of them it may see: as in Mesos, `view_containers`
+/// alone is about that, and about nothing else.
+pub(crate) fn seen_containers(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey {
+    let may = acls.approver(subject, Action::ViewContainers);
+    if may.allows_all() {
+        return survey;
+    }
+    let known: Vec<&FrameworkInfo> = known(&survey.frameworks, &survey.completed_frameworks);
+    let is_seen = |container: &ContainerView| {
+        let mut own = known.iter();
+        let own = own.find(|framework| framework.id.as_ref() == Some(&container.framework_id));
+        own.is_some_and(|framework| may.allows(user(&container.executor, framework)))
+    };
+    survey.containers.retain(is_seen);
+    survey.completed.retain(|run| is_seen(run));
     survey
 }
 

@@ -127,7 +127,7 @@ fn shown(action: Action) -> Shown {
         ]),
         ViewFrameworks => seen(
             vec![get("/state"), question("GET_STATE")],
-            &[ViewExecutors, ViewContainers, ViewTasks],
+            &[ViewExecutors, ViewTasks],
         ),
         ViewExecutors => seen(
             vec![
@@ -136,20 +136,15 @@ fn shown(action: Action) -> Shown {
                 question("GET_STATE"),
                 question("GET_EXECUTORS"),
             ],
-            &[ViewFrameworks, ViewContainers, ViewTasks],
+            &[ViewFrameworks, ViewTasks],
         ),
         ViewContainers => seen(
-            vec![
-                get("/state"),
-                get("/containers"),
-                question("GET_STATE"),
-                question("GET_CONTAINERS"),
-            ],
-            &[ViewFrameworks, ViewExecutors, ViewTasks, GetEndpoints],
+            vec![get("/containers"), question("GET_CONTAINERS")],
+            &[GetEndpoints],
         ),
         ViewTasks => seen(
             vec![question("GET_TASKS")],
-            &[ViewFrameworks, ViewExecutors, ViewContainers],
+            &[ViewFrameworks, ViewExecutors],
         ),
         ViewRoles => Elsewhere(
             TESTS,
@@ -165,6 +160,9 @@ fn shown(action: Action) -> Shown {
                 ..get("/files/debug")
             },
             call(json!({ "type": "LIST_FILES", "list_files": { "path": "DIR" } })),
+            call(
+                json!({ "type": "READ_FILE", "read_file": { "path": "DIR/stdout", "offset": 0 } }),
+            ),
         ]),
         LaunchNestedContainersAsUser | LaunchNestedContainersUnderParentWithUser => {
             NotServed(&["LAUNCH_NESTED_CONTAINER"])
@@ -253,7 +251,12 @@ async fn running(world: &World) -> (Router, String, Node) {
 }
 
 async fn ask(routes: &Router, case: &Case, directory: &str) -> (u16, String) {
-    let path = case.path.replace("DIR", directory);
+    ask_below("", routes, case, directory).await
+}
+
+/// The same of a path that begins with the name of the agent's process.
+async fn ask_below(prefix: &str, routes: &Router, case: &Case, directory: &str) -> (u16, String) {
+    let path = format!("{prefix}{}", case.path.replace("DIR", directory));
     let body = case.body.replace("DIR", directory);
     said(routes, request(case.method, &path, JSON, body)).await
 }
@@ -296,10 +299,11 @@ fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name()
                 }
                 Shown::AtMasters => continue,
             };
-            for case in cases {
-                let what = format!("{name}: {} {}", case.path, case.body);
+            let below = |prefix| cases.iter().map(move |case| (prefix, case));
+            for (prefix, case) in below("").chain(below("/slave(1)")) {
+                let what = format!("{name}: {prefix}{} {}", case.path, case.body);
                 acls.renew(lists(true, &[*action], "NONE"));
-                let (status, text) = ask(&routes, &case, &directory).await;
+                let (status, text) = ask_below(prefix, &routes, case, &directory).await;
                 let words = format!("one that may {name}");
                 let is_denied = match case.shows {
                     "" => status == 403 && text.contains(&words),
@@ -310,13 +314,47 @@ fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name()
                 }
                 let may: Vec<Action> = case.beside.iter().copied().chain([*action]).collect();
                 acls.renew(lists(false, &may, "ANY"));
-                let (status, text) = ask(&routes, &case, &directory).await;
+                let (status, text) = ask_below(prefix, &routes, case, &directory).await;
                 if status != case.status || !text.contains(case.shows) {
                     found.push(format!("{what}, allowed: {status} {text}"));
                 }
             }
         }
         assert!(found.is_empty(), "{}", found.join("\n"));
+    });
+}
+
+/// SPEC 3.7: `view_containers` is about containers, and what is measured is for whoever may have its page.
+#[test]
+fn each_page_asks_the_lists_that_mesos_asks_for_it_and_no_other() {
+    world(Cast::default(), |world| async move {
+        use Action::*;
+        let (routes, _, _executor) = running(&world).await;
+        let told = async |acls: Acls, case: &Case| {
+            world.acls.renew(acls);
+            ask(&routes, case, "").await
+        };
+        for case in [get("/state"), question("GET_STATE"), question("GET_TASKS")] {
+            let unasked = lists(true, &[ViewContainers], "NONE");
+            let (_, text) = told(unasked, &case).await;
+            assert!(text.contains("the-task"), "{}: {text}", case.path);
+        }
+        let unasked = [ViewFrameworks, ViewExecutors, ViewTasks];
+        for case in [get("/containers"), question("GET_CONTAINERS")] {
+            let (_, text) = told(lists(true, &unasked, "NONE"), &case).await;
+            assert!(text.contains("the-task"), "{}: {text}", case.path);
+        }
+        // What is measured must be there: here it is this test's own process.
+        world.stage.happens(LauncherEvent::Started {
+            container_id: world.stage.container(0),
+            pid: std::process::id().try_into().unwrap(),
+        });
+        world.settle().await;
+        let statistics = get("/monitor/statistics");
+        let (status, text) = told(lists(false, &[GetEndpoints], "ANY"), &statistics).await;
+        assert!(status == 200 && text.contains("the-task"), "{text}");
+        let (status, text) = told(lists(true, &[GetEndpoints], "NONE"), &statistics).await;
+        assert!(status == 403 && !text.contains("the-task"), "{text}");
     });
 }
 

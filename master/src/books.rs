@@ -6,6 +6,7 @@
 //! draws by chance. Large parts are shared behind `Arc`s, so that a snapshot costs one count, and the next change after it
 //! copies only the maps' skeletons.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use protocol::{
     AgentId, FrameworkId, InverseOffer, MasterInfo, OfferId, Quota, Reason, Source, TaskId,
     TaskState, TaskStatus,
 };
-use resources::Resources;
+use resources::{Resource, Resources, Role};
 use runtime::Timestamp;
 
 use crate::agents::Agents;
@@ -208,6 +209,19 @@ impl Books {
     pub fn shows_role(&self, role: &str) -> bool {
         let seen = self.roles_seen.as_ref();
         seen.is_none_or(|approver| approver.allows(role))
+    }
+
+    /// Of an agent's resources, those of roles that are seen: what is reserved for others, or allocated to them, is left out.
+    pub fn seen_of<'r>(&self, all: &'r Resources) -> Cow<'r, Resources> {
+        if self.is_whole() {
+            return Cow::Borrowed(all);
+        }
+        let shows = |role: &Role| self.shows_role(role.as_str());
+        let is_seen = |resource: &Resource| {
+            let mut stack = resource.reservations().iter();
+            stack.all(|one| shows(&one.role)) && resource.allocation_role().is_none_or(shows)
+        };
+        Cow::Owned(all.filter(is_seen))
     }
 
     /// Whether all that can be known soon is known: each agent that the registry told of is back or given up, or has had `patience`.

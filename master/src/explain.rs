@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use module_api::allocator::Explain;
-use protocol::explain::{Explanation, OffersExplained, Reason};
+use protocol::explain::{Explanation, OffersExplained, Reason, RoleExplanation};
 use protocol::message::operator::{ExplainOffers, Unexplained};
 use protocol::{AgentId, FrameworkId};
 use resources::Invalid;
@@ -74,6 +74,15 @@ impl Books {
                 roles.push(HIDDEN.to_owned());
             }
         };
+        for role in &mut explanation.roles {
+            let agents = |one: &RoleExplanation| one.reasons.iter().map(|tally| tally.agents).sum();
+            let before: u64 = agents(role);
+            role.reasons.retain(|tally| {
+                let mut examples = tally.examples.iter();
+                examples.all(|example| tells_seen_quotas(&example.reason, sight))
+            });
+            role.untold += before - agents(role);
+        }
         let tallies = explanation
             .roles
             .iter_mut()
@@ -146,6 +155,16 @@ impl Books {
                 Err(unknown("agent", called, expected))
             }
         }
+    }
+}
+
+/// Whether this tells of nobody's quota, or of quotas that are seen. What a limit leaves and what guarantees need are figures of quotas, and
+/// that one stands in the way says that there is one: who may not see it is told of other reasons.
+fn tells_seen_quotas(reason: &Reason, sight: &Sight) -> bool {
+    match reason {
+        Reason::QuotaLimit { role, .. } => sight.quota(role),
+        Reason::Headroom { roles, .. } => roles.iter().all(|role| sight.quota(role)),
+        _ => true,
     }
 }
 

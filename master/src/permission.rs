@@ -10,7 +10,7 @@ use std::sync::Arc;
 use authority::{Acls, Action, Forbidden, Shared, Subject};
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
 use protocol::{FrameworkInfo, TaskInfo};
-use resources::{Conversion, Resource};
+use resources::{Conversion, Persistence, ReservationKind, Resource};
 use runtime::Sender;
 
 use crate::sight::Sight;
@@ -90,7 +90,9 @@ impl Asker {
         self.allowed(conversion)
     }
 
-    /// Whether what is reserved or created is so in its own name or in none, if its name is proved.
+    /// Whether what is reserved or created is so in its own name, if that is proved. Otherwise anybody would sign as anybody, or as nobody,
+    /// whose reservations no rule about makers protects. Where no name had to be proved any will do, as in Mesos; an operator who is called by
+    /// the number of its process has none to sign with.
     fn signs(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         let Some(proved) = &self.subject.principal else {
             return Ok(());
@@ -100,20 +102,33 @@ impl Asker {
             Conversion::Create { volumes } => (Action::CreateVolumes, volumes),
             _ => return Ok(()),
         };
-        let maker = |resource: &Resource| match action {
-            Action::ReserveResources => resource.reservation()?.principal.clone(),
+        let signed = |resource: &Resource| match action {
+            Action::ReserveResources => resource.reservation().is_none_or(|entry| {
+                entry.kind == ReservationKind::Static || self.is_own(entry.principal.as_deref())
+            }),
+            _ => persistence(resource).is_none_or(|one| self.is_own(one.principal.as_deref())),
+        };
+        let Some(resource) = made.iter().find(|resource| !signed(resource)) else {
+            return Ok(());
+        };
+        let maker = match action {
+            Action::ReserveResources => reserver(resource),
             _ => creator(resource),
         };
-        for resource in made {
-            if let Some(other) = maker(resource).filter(|maker| maker != proved) {
-                return Err(Forbidden {
-                    principal: Some(proved.clone()),
-                    action,
-                    object: Some(format!("{} in the name of {other}", resource.role())),
-                });
-            }
+        let maker = maker.as_deref().unwrap_or("nobody");
+        Err(Forbidden {
+            principal: Some(proved.clone()),
+            action,
+            object: Some(format!("{} in the name of {maker}", resource.role())),
+        })
+    }
+
+    /// Whether who signs so signs with its own name.
+    fn is_own(&self, maker: Option<&str>) -> bool {
+        match maker {
+            None => self.subject.is_unnamed_operator(),
+            maker => maker == self.subject.principal.as_deref(),
         }
-        Ok(())
     }
 
     /// Whether the ACLs let it have this become that, of each resource, in whosever name.
@@ -128,9 +143,7 @@ impl Asker {
         match conversion {
             Conversion::Reserve { resources } => each(resources, Action::ReserveResources, of_role),
             Conversion::Unreserve { resources } => {
-                each(resources, Action::UnreserveResources, |resource| {
-                    resource.reservation()?.principal.clone()
-                })
+                each(resources, Action::UnreserveResources, reserver)
             }
             Conversion::Create { volumes } => each(volumes, Action::CreateVolumes, of_role),
             Conversion::Destroy { volumes } => each(volumes, Action::DestroyVolumes, creator),
@@ -141,10 +154,19 @@ impl Asker {
     }
 }
 
+/// Who reserved this last, if that is known.
+fn reserver(resource: &Resource) -> Option<String> {
+    resource.reservation()?.principal.clone()
+}
+
 /// Who created this volume, if that is known.
 fn creator(volume: &Resource) -> Option<String> {
+    persistence(volume)?.principal.clone()
+}
+
+fn persistence(volume: &Resource) -> Option<&Persistence> {
     let disk = volume.annotations().disk.as_ref()?;
-    disk.persistence.as_ref()?.principal.clone()
+    disk.persistence.as_ref()
 }
 
 #[cfg(test)]

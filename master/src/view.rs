@@ -1,12 +1,13 @@
 //! The view: how the cluster looks, made of a snapshot of the books for operators' commands and pages.
 //!
-//! Pure, and run outside the master's mailbox. It never changes anything.
+//! Pure, and run outside the master's mailbox. It never changes anything. What of an agent is reserved for roles that are not seen, or is theirs
+//! now, is left out, as it is of pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::Offer;
 use protocol::view::{AgentView, ClusterView, FrameworkView, RoleView, TaskView};
+use protocol::{AgentInfo, Offer};
 use resources::Resources;
 
 use crate::agents::Agent;
@@ -54,17 +55,21 @@ pub fn offered(books: &Books, agent: &Agent) -> Resources {
 }
 
 fn agent(books: &Books, agent: &Agent) -> AgentView {
+    let seen = |all: &Resources| books.seen_of(all).into_owned();
     AgentView {
         id: agent.id.clone(),
-        info: agent.info.clone(),
+        info: AgentInfo {
+            resources: seen(&agent.info.resources),
+            ..agent.info.clone()
+        },
         address: format!("{}:{}", agent.info.hostname, agent.info.port),
         active: agent.is_active(),
         orders: agent.orders,
         registered: agent.registered,
         version: agent.version.clone(),
-        oversubscribed: agent.oversubscribed.clone(),
-        used: used(books, agent),
-        offered: offered(books, agent),
+        oversubscribed: seen(&agent.oversubscribed),
+        used: seen(&used(books, agent)),
+        offered: seen(&offered(books, agent)),
     }
 }
 

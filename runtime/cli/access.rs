@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use authority::{Acls, Credentials, RateLimits, Shared, Throttle};
+use authority::{Acls, Credentials, LINE_MAX, RateLimits, Shared, Throttle};
 use clap::{ArgAction, Args};
 use http::Realms;
 use resources::Invalid;
@@ -37,7 +37,7 @@ pub struct AccessFlags {
     #[arg(long, env = "MEROS_ACLS_DENY_BY_DEFAULT", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
     pub acls_deny_by_default: bool,
-    /// How many requests and calls a second are handled of each principal, and how many may wait: Mesos' JSON, or a file of it, which is read again
+    /// How many requests and calls a second are handled of each principal, and how many may wait (`capacity`, 64 at most): Mesos' JSON, or a file of it, which is read again
     /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors, refused ones too: those of nobody known, among the
     /// ones without a principal; at masters those of native drivers
     /// too [default: no limit]
@@ -191,8 +191,25 @@ impl AccessFlags {
             return Ok(RateLimits::default());
         };
         let text = text("rate_limits", given)?;
-        parsed("rate_limits", &text, RateLimits::parse)
+        let limits = parsed("rate_limits", &text, RateLimits::parse)?;
+        if let Some(problem) = cut(&limits) {
+            tracing::warn!("{problem}");
+        }
+        Ok(limits)
     }
+}
+
+/// What is to be told of capacities that are longer than any line.
+fn cut(limits: &RateLimits) -> Option<String> {
+    let beyond = limits.capacities_beyond(LINE_MAX);
+    let (first, others) = (beyond.first()?, beyond.len() - 1);
+    let more = match others {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    Some(format!(
+        "--rate_limits: the capacity of {first:?}{more} is above {LINE_MAX}: no more calls than that wait for their turn at once"
+    ))
 }
 
 fn credentials(flag: &str, path: &Path) -> Outcome<Credentials> {
@@ -403,5 +420,18 @@ mod tests {
             ..AccessFlags::default()
         };
         assert!(in_place.again("credentials", None, &access).is_empty());
+    }
+
+    #[test]
+    fn a_capacity_that_is_longer_than_any_line_is_told() {
+        let told = |text: &str| cut(&RateLimits::parse(text).unwrap());
+        assert_eq!(
+            told(r#"{"limits":[{"principal":"a","qps":1,"capacity":64}]}"#),
+            None
+        );
+        let long = r#"{"limits":[{"principal":"a","qps":1,"capacity":65}],"aggregate_default_qps":1,"aggregate_default_capacity":100}"#;
+        let words = "the capacity of \"a\" and 1 more is above 64";
+        let problem = told(long).unwrap();
+        assert!(problem.contains(words), "{problem}");
     }
 }

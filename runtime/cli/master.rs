@@ -425,7 +425,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         );
     let guard = http::Guard::new("master", &node)
         .asking(access.realms, access.acls)
-        .throttling(config.throttle.clone());
+        .throttling(config.throttle.clone())
+        .knowing(streams.declared());
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, door, streams)?;
     tracing::info!(%address, "the master listens");

@@ -71,7 +71,7 @@ impl ClusterFlags {
     fn identity(&self, principal: Option<&str>) -> Outcome<Identity> {
         let name = match principal {
             Some(principal) => principal.to_owned(),
-            None => format!("operator-{}", std::process::id()),
+            None => format!("{}{}", authority::UNNAMED_OPERATOR, std::process::id()),
         };
         self.certs.identity(Role::Operator, &name)
     }

@@ -105,7 +105,7 @@ impl Pages {
                 ResponseType::GetState
             }
             CallType::GetContainers => {
-                let (survey, usage) = (self.survey(who).await?, self.usage().await?);
+                let (survey, usage) = (self.containers(who).await?, self.usage().await?);
                 answer.get_containers = Some(answers::containers(&survey, &usage));
                 ResponseType::GetContainers
             }

@@ -49,7 +49,7 @@ use crate::replica::Replica;
 use crate::wire::Packet;
 
 pub use self::handle::{Counts, Leader, Leadership, MemberHandle, MemberStatus, ProposeError};
-pub use self::settings::{Readers, Settings, Unusable};
+pub use self::settings::{Permits, Settings, Unusable, Wish};
 
 /// The name of a member's actor: where peers find it.
 pub const NAME: &str = "consensus";

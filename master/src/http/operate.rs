@@ -20,7 +20,7 @@ use crate::permission::Asker;
 /// Reserved resources as a right body has them.
 const RESERVED: &str = r#"curl -d slaveId=ID -d resources='[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1","reservation":{"principal":"ops"}},{"name":"mem","type":"SCALAR","scalar":{"value":4096},"role":"role1","reservation":{"principal":"ops"}}]'"#;
 /// A volume as a right body has it.
-const VOLUMES: &str = r#"curl -d slaveId=ID -d volumes='[{"name":"disk","type":"SCALAR","scalar":{"value":1024},"role":"role1","reservation":{"principal":"ops"},"disk":{"persistence":{"id":"data"},"volume":{"mode":"RW","container_path":"data"}}}]'"#;
+const VOLUMES: &str = r#"curl -d slaveId=ID -d volumes='[{"name":"disk","type":"SCALAR","scalar":{"value":1024},"role":"role1","reservation":{"principal":"ops"},"disk":{"persistence":{"id":"data","principal":"ops"},"volume":{"mode":"RW","container_path":"data"}}}]'"#;
 
 /// The four routes.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {

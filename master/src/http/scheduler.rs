@@ -10,6 +10,7 @@ mod subscriber;
 
 use std::time::Duration;
 
+use ::http::Declaring;
 use ::http::api::{Asked, Refusal, Streams};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -48,7 +49,7 @@ pub(super) fn routes(node: &Node, streams: &Streams) -> Router {
     let hall = Hall {
         node: node.clone(),
         streams: streams.clone(),
-        desk: Desk::default(),
+        desk: Desk::new(streams.declared()),
     };
     Router::new()
         .route("/api/v1/scheduler", any(page))
@@ -58,8 +59,9 @@ pub(super) fn routes(node: &Node, streams: &Streams) -> Router {
 async fn page(
     State(hall): State<Hall>,
     Extension(front): Extension<Front>,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, Refusal> {
+    let declaring = request.extensions_mut().remove::<Declaring>();
     let asked = Asked::<Call>::read(&hall.node, request).await?;
     let (asked, said) = asked.meaning(&hall.node, said).await?;
     // It may have been deposed while the call was read.
@@ -69,6 +71,9 @@ async fn page(
             media::check_no_stream_id(asked.stream_id())?;
             let content = asked.accept_stream()?;
             let framework = decide::framed(framework, &asked.subject)?;
+            if let (Some(declaring), Some(principal)) = (declaring, &framework.principal) {
+                declaring.turn(principal).await?;
+            }
             let begin = Begin {
                 framework,
                 wants,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use protocol::view::RoleView;
 use protocol::{AgentId, AgentInfo, ExecutorInfo, FrameworkId, InverseOffer, Offer};
-use resources::{Resource, Resources, Role};
+use resources::{Resources, Role};
 use v1::pieces::Identity;
 
 use crate::agents::Agent;
@@ -146,15 +146,7 @@ impl<'a> Shown<'a> {
 
     /// Of an agent's resources, those of roles that are seen: what is reserved for others, or allocated to them, is left out.
     pub fn resources<'r>(self, all: &'r Resources) -> Cow<'r, Resources> {
-        if self.books.is_whole() {
-            return Cow::Borrowed(all);
-        }
-        let shows = |role: &Role| self.books.shows_role(role.as_str());
-        let is_seen = |resource: &Resource| {
-            let mut stack = resource.reservations().iter();
-            stack.all(|one| shows(&one.role)) && resource.allocation_role().is_none_or(shows)
-        };
-        Cow::Owned(all.filter(is_seen))
+        self.books.seen_of(all)
     }
 
     /// What of an agent's resources is reserved for each role that is seen.

@@ -4,6 +4,7 @@ mod acls;
 mod elsewhere;
 mod entries;
 mod hostile;
+mod limits;
 mod operations;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! What the master hears from schedulers.
 //!
 //! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Calls come numbered, so that they
-//! are handled once and in order although a driver says them again when it has lost its master (S132, W17), and wait for their
-//! [turn](super::turns). Nothing is remembered here but which of them were handled.
+//! are handled once and in order although a driver says them again when it has lost its master (S132, W17). They wait for their
+//! [turn](super::turns), as whoever subscribes does. Nothing is remembered here but which of them were handled.
 
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
@@ -27,21 +27,15 @@ impl Handler<Subscribe> for Master {
 
     fn handle(&mut self, message: Subscribe, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
-        match self.prepare_subscription(&message, ctx) {
-            Err(refused) => promise.answer(Err(refused)),
-            Ok(prepared) => {
-                let scheduler = message.scheduler.clone();
-                self.admitting.insert(scheduler.clone());
-                let applied = self.registry.apply(prepared.operation.clone());
-                ctx.then(applied, move |master, applied, ctx| {
-                    master.admitting.remove(&scheduler);
-                    promise.answer(match applied {
-                        Ok(_) => master.subscribed(prepared, message, ctx),
-                        Err(error) => Err(master.subscription_refused(error, ctx)),
-                    });
-                });
-            }
-        }
+        let principal = message.framework.principal.clone();
+        self.in_turn(
+            principal.as_deref(),
+            promise,
+            ctx,
+            |master, promise, ctx| {
+                master.subscribe(message, promise, ctx);
+            },
+        );
         reply
     }
 }
@@ -57,6 +51,25 @@ impl Handler<UpdateFramework> for Master {
 }
 
 impl Master {
+    /// Has the framework be one, through the registry, and says how that went.
+    fn subscribe(&mut self, message: Subscribe, promise: Promise<Answer>, ctx: &mut Context<Self>) {
+        match self.prepare_subscription(&message, ctx) {
+            Err(refused) => promise.answer(Err(refused)),
+            Ok(prepared) => {
+                let scheduler = message.scheduler.clone();
+                self.admitting.insert(scheduler.clone());
+                let applied = self.registry.apply(prepared.operation.clone());
+                ctx.then(applied, move |master, applied, ctx| {
+                    master.admitting.remove(&scheduler);
+                    promise.answer(match applied {
+                        Ok(_) => master.subscribed(prepared, message, ctx),
+                        Err(error) => Err(master.subscription_refused(error, ctx)),
+                    });
+                });
+            }
+        }
+    }
+
     /// Has the framework become something else, through the registry, and says how that went.
     pub(super) fn update_framework(
         &mut self,

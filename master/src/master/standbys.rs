@@ -24,6 +24,27 @@ impl Handler<StandBy> for Master {
 
     fn handle(&mut self, message: StandBy, ctx: &mut Context<Self>) -> Reply<Stands> {
         let (promise, reply) = promise();
+        let principal = message.framework.principal.clone();
+        self.in_turn(
+            principal.as_deref(),
+            promise,
+            ctx,
+            |master, promise, ctx| {
+                master.take_standby(message, promise, ctx);
+            },
+        );
+        reply
+    }
+}
+
+impl Master {
+    /// Has the scheduler lead or stand by, and says which.
+    fn take_standby(
+        &mut self,
+        message: StandBy,
+        promise: Promise<Stands>,
+        ctx: &mut Context<Self>,
+    ) {
         match self.turn(&message, ctx) {
             Err(refused) => promise.answer(Err(refused)),
             Ok(Turn::StandsBy(standing)) => {
@@ -56,7 +77,6 @@ impl Handler<StandBy> for Master {
                 });
             }
         }
-        reply
     }
 }
 

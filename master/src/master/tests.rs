@@ -20,6 +20,7 @@ mod registry;
 mod revocation;
 mod roles;
 mod standbys;
+mod turns;
 mod verbs;
 
 use std::collections::BTreeSet;

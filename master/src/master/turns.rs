@@ -3,11 +3,13 @@
 //! What is not handled yet waits at its driver, not here: of each scheduler one envelope at most is held, for a second or two, then what had
 //! its turn is acknowledged and the rest is sent again. So a noisy framework costs the others next to nothing, and no capacity is needed for
 //! it: whatever it has kept while no master led is heard at its rate. Calls over HTTP have their turns before they come here, in the same
-//! line, in which each driver that waits has a place.
+//! line, in which each driver that waits has a place. Whoever is not subscribed yet stands in that line as they do.
 
 use std::time::Duration;
 
 use protocol::FrameworkId;
+use protocol::message::scheduler::SubscriptionRefused;
+
 use runtime::delivery::{Held, NotTaken, Numbered, Taken};
 use runtime::prelude::*;
 use runtime::{Instant, Promise};
@@ -137,6 +139,45 @@ impl Master {
             .take(self, |master| &mut master.incoming, most, ctx);
         self.has_had_turn = false;
         waiting.promise.answer(taken);
+    }
+
+    /// Has a scheduler from another node subscribe, or stand by, in its turn, by the limit of its framework's principal. It stands in the line of
+    /// calls over HTTP, in which only so many wait and not for long, and is refused for now where it is too long: its driver asks again.
+    pub(super) fn in_turn<T: 'static>(
+        &mut self,
+        principal: Option<&str>,
+        promise: Promise<Result<T, SubscriptionRefused>>,
+        ctx: &mut Context<Self>,
+        act: impl FnOnce(&mut Self, Promise<Result<T, SubscriptionRefused>>, &mut Context<Self>)
+        + 'static,
+    ) {
+        match self.turn_of_subscription(principal, ctx) {
+            Turn::Now(_) => act(self, promise, ctx),
+            Turn::After(wait) => {
+                ctx.after_as_sender(wait, move |master, ctx| {
+                    // Whoever has gone meanwhile wants to be no framework.
+                    if promise.is_awaited() {
+                        act(master, promise, ctx);
+                    }
+                });
+            }
+            Turn::Over(_) => {
+                let reason = TOO_MANY.to_owned();
+                promise.answer(Err(SubscriptionRefused::NotNow { reason }));
+            }
+        }
+    }
+
+    /// Who names another's principal, where that must be proved, has a turn of his own for it.
+    fn turn_of_subscription(&self, principal: Option<&str>, ctx: &Context<Self>) -> Turn {
+        let Some(sender) = ctx.sender() else {
+            return Turn::Now(1);
+        };
+        let proves = self.config.authenticate_frameworks;
+        let proved = proves.then(|| sender.peer.node.name());
+        let now = ctx.clock().now() - Instant::default();
+        let throttle = &self.config.throttle;
+        throttle.stand_in_line_as_call(proved.or(principal), now)
     }
 
     /// Whether a message of a framework from another node, which is being handled, has its turn. A driver has none of its calls come

@@ -116,7 +116,7 @@ fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
 
 /// SPEC 3.5.
 #[test]
-fn whoever_has_proved_a_principal_reserves_and_creates_under_no_other() {
+fn whoever_has_proved_a_principal_reserves_and_creates_under_that_and_no_other() {
     let signed = |principal: &str| {
         parsed(&format!(
             r#"[{{"name":"disk","type":"SCALAR","scalar":{{"value":9}},
@@ -126,7 +126,8 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_no_other() {
     };
     let (own, other, none) = (r#","principal":"p""#, r#","principal":"q""#, "");
     let named = Asker::new(&Arc::default(), Subject::named("p"));
-    for (principal, may) in [(own, true), (other, false), (none, true)] {
+    let unnamed = Asker::new(&Arc::default(), Subject::named("operator-77"));
+    for (principal, may) in [(own, true), (other, false), (none, false)] {
         let resources = signed(principal);
         let volumes = resources.clone();
         for conversion in [
@@ -135,7 +136,9 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_no_other() {
         ] {
             let done = named.convert(&conversion);
             assert_eq!(done.is_ok(), may, "{done:?}");
+            // Nothing is proved, so any name will do, as in Mesos.
             assert_eq!(Asker::default().convert(&conversion), Ok(()));
+            assert_eq!(unnamed.convert(&conversion).is_ok(), principal == none);
             assert_eq!(named.allowed(&conversion), Ok(()));
         }
         let volumes = signed(principal);
@@ -146,6 +149,12 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_no_other() {
     assert_eq!(
         refused.unwrap_err().to_string(),
         "principal is `p`: expected one that may reserve_resources (roles: `eng/dev in the name of q`)"
+    );
+    let volumes = signed(none);
+    let refused = named.convert(&Conversion::Create { volumes });
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "principal is `p`: expected one that may create_volumes (roles: `eng/dev in the name of nobody`)"
     );
 }
 

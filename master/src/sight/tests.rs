@@ -197,7 +197,12 @@ fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
         Reason::Reserved { roles: roles() },
         Reason::QuotaLimit {
             role: "role-of-bob".to_owned(),
-            left: Default::default(),
+            left: "cpus:77".parse().unwrap(),
+        },
+        Reason::Headroom {
+            roles: roles(),
+            required: "cpus:88".parse().unwrap(),
+            free: "cpus:99".parse().unwrap(),
         },
         Reason::RoomMade {
             role: "role-of-bob".to_owned(),
@@ -236,6 +241,23 @@ fn who_asks_why_nothing_is_offered_hears_of_nobody_that_he_does_not_see() {
     let by_roles = told(Some(&only("view_roles", "roles", "role-of-alice")));
     assert!(!by_roles.contains("of-bob"), "{by_roles}");
     assert!(by_roles.contains("role (not shown)"), "{by_roles}");
+
+    // Figures of quotas are for those who may see the quotas of all the roles that they are of.
+    let figures = ["77", "88", "99", "quota_limit", "headroom"];
+    let tells = |text: &str| figures.map(|figure| text.contains(figure));
+    assert_eq!(tells(&told(None)), [true; 5]);
+    for (who, tells_left, tells_kept) in [("alice", false, false), ("bob", true, false)] {
+        let by_quotas = told(Some(&only(
+            "get_quotas",
+            "roles",
+            &format!("role-of-{who}"),
+        )));
+        let expected = [tells_left, tells_kept, tells_kept, tells_left, tells_kept];
+        assert_eq!(tells(&by_quotas), expected, "{by_quotas}");
+        let untold = u64::from(!tells_left) + u64::from(!tells_kept);
+        let untold = format!("\"untold_agents\":{untold}");
+        assert!(by_quotas.contains(&untold), "{by_quotas}");
+    }
 }
 
 /// SPEC 3.7: a task that is not seen is none.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use resources::Invalid;
+use resources::{Invalid, excerpt};
 
 use crate::subject::Subject;
 pub use action::Action;
@@ -100,7 +100,8 @@ impl From<Forbidden> for Invalid {
     fn from(forbidden: Forbidden) -> Self {
         let action = forbidden.action;
         let to = match &forbidden.object {
-            Some(object) => format!(" ({}: `{object}`)", action.object()),
+            // It may be as long as a stranger's call.
+            Some(object) => format!(" ({}: `{}`)", action.object(), excerpt(object)),
             None => String::new(),
         };
         let expected = format!("one that may {}{to}", action.name());

@@ -15,5 +15,5 @@ pub use acls::{Acls, Action, Approver, Forbidden};
 pub use credentials::{Credentials, is_same};
 pub use limits::{Limit, RateLimits};
 pub use shared::Shared;
-pub use subject::Subject;
+pub use subject::{Subject, UNNAMED_OPERATOR};
 pub use throttle::{LINE_MAX, LINE_PATIENCE, TOO_MANY_COMMANDS, Throttle, Traffic, Turn};

@@ -66,6 +66,17 @@ impl RateLimits {
         })
     }
 
+    /// The capacities that say more than a line is long at most, by the names of their principals or of the key.
+    pub fn capacities_beyond(&self, line: u64) -> Vec<&str> {
+        let named = self.principals.iter();
+        let named = named.filter_map(|(name, limit)| Some((name.as_str(), limit.as_ref()?)));
+        let others = self.others.iter();
+        let all = named.chain(others.map(|limit| ("aggregate_default_capacity", limit)));
+        all.filter(|(_, limit)| limit.capacity.is_some_and(|capacity| capacity > line))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
     /// Whether this principal is named: it has a limit of its own, or none.
     pub(crate) fn is_named(&self, principal: &str) -> bool {
         self.principals.contains_key(principal)
@@ -118,6 +129,11 @@ mod tests {
             Some((Lane::Of("bar"), limit(300.0, None)))
         );
         assert_eq!(limits.of(Some("baz")), None);
+        let beyond = limits.capacities_beyond(99_999);
+        assert_eq!(beyond, ["foo", "aggregate_default_capacity"]);
+        let beyond = limits.capacities_beyond(100_000);
+        assert_eq!(beyond, ["aggregate_default_capacity"]);
+        assert!(limits.capacities_beyond(1_000_000).is_empty());
         let others = Some((Lane::Others, limit(333.0, Some(1_000_000))));
         assert_eq!(limits.of(Some("qux")), others);
         assert_eq!(limits.of(None), others);

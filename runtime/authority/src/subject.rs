@@ -13,6 +13,9 @@ pub struct Subject {
     pub claims: BTreeMap<String, String>,
 }
 
+/// How the name of an operator begins who has none of its own: after it comes the number of its process.
+pub const UNNAMED_OPERATOR: &str = "operator-";
+
 impl Subject {
     /// The principal of this name.
     pub fn named(principal: impl Into<String>) -> Self {
@@ -20,5 +23,12 @@ impl Subject {
             principal: Some(principal.into()),
             claims: BTreeMap::new(),
         }
+    }
+
+    /// Whether that is the name of an operator who has none of its own.
+    pub fn is_unnamed_operator(&self) -> bool {
+        let name = self.principal.as_deref();
+        let number = name.and_then(|name| name.strip_prefix(UNNAMED_OPERATOR));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
     }
 }

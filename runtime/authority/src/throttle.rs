@@ -152,15 +152,10 @@ impl Throttle {
         Turn::After(wait)
     }
 
-    /// What an operator's command says over a link, which has a line of its own length. Only a name that has a limit of its own is limited and
-    /// counted: whoever asks too much without one does not keep operators out of their cluster, who are called by the number of their process
-    /// unless they have a name.
-    pub fn stand_in_line_as_command(&self, name: &str, now: Duration) -> Turn {
-        if !self.state().limits.is_named(name) {
-            return Turn::Now(1);
-        }
-        let turn = self.stand_in_line(Some(name), LINE_MAX, LINE_PATIENCE, now);
-        self.count(Some(name), |traffic| {
+    /// A call of this principal's that can wait, which is counted.
+    pub fn stand_in_line_as_call(&self, principal: Option<&str>, now: Duration) -> Turn {
+        let turn = self.stand_in_line(principal, LINE_MAX, LINE_PATIENCE, now);
+        self.count(principal, |traffic| {
             traffic.received += 1;
             match turn {
                 Turn::Over(_) => traffic.dropped += 1,
@@ -168,6 +163,16 @@ impl Throttle {
             }
         });
         turn
+    }
+
+    /// What an operator's command says over a link, which has a line of its own length. Only a name that has a limit of its own is limited and
+    /// counted: whoever asks too much without one does not keep operators out of their cluster, who are called by the number of their process
+    /// unless they have a name.
+    pub fn stand_in_line_as_command(&self, name: &str, now: Duration) -> Turn {
+        if !self.state().limits.is_named(name) {
+            return Turn::Now(1);
+        }
+        self.stand_in_line_as_call(Some(name), now)
     }
 
     /// So many messages wait at their sender's, however many those are; how many of them may be handled now? Told to wait, ask again then.
@@ -201,6 +206,11 @@ impl Throttle {
         let wait = bucket.until(1.0, limit);
         told_to_wait(bucket);
         Turn::After(wait)
+    }
+
+    /// Whether this principal is named among the limits: it has one of its own, or none.
+    pub fn is_named(&self, principal: &str) -> bool {
+        self.state().limits.is_named(principal)
     }
 
     /// The limit of this principal's messages, if there is one.

@@ -10,7 +10,7 @@ use ::master::whitelist::{AdmitHosts, Hosts};
 use ::master::{Config, LocalRegistry};
 use authority::{Action, Subject};
 use consensus::log::LogStore;
-use consensus::member::{MemberHandle, Readers, Settings};
+use consensus::member::{MemberHandle, Permits, Settings, Wish};
 use consensus::store::StoredLog;
 use futures_util::future::LocalBoxFuture;
 use module_api::AllocatorRef;
@@ -21,8 +21,14 @@ use storage::sled_store::SledStore;
 use super::{ALONE, GroupPlan, LOG};
 use crate::failure::{Failure, Outcome};
 
-/// What ACLs call that which a dump of the registry reads.
-const REGISTRY: &str = "/registry";
+/// What ACLs call each wish that operators have of a member of a group, as if it were a page.
+fn path(wish: Wish) -> &'static str {
+    match wish {
+        Wish::Read => "/registry",
+        Wish::Look => "/masters",
+        Wish::Change => "/masters/change",
+    }
+}
 
 /// Whoever acts as master on this node.
 pub(super) struct Acting {
@@ -120,10 +126,10 @@ pub(super) fn grouped(
     let store = StoredLog::open(&directory).map_err(|error| unusable(&error))?;
     let mut settings = group.settings(address);
     let acls = config.acls.clone();
-    settings.readers = Readers::asking(move |name| {
+    settings.permits = Permits::asking(move |name, wish| {
         let may = acls
             .now()
-            .check(&Subject::named(name), Action::GetEndpoints, REGISTRY);
+            .check(&Subject::named(name), Action::GetEndpoints, path(wish));
         may.map_err(|forbidden| forbidden.to_string())
     });
     let member = member_of_group(node, settings, Box::new(store))

@@ -194,6 +194,9 @@ async fn pursue(members: &mut Members, mut change: Change, patience: Duration) -
     let (mut said, mut late) = (String::new(), false);
     loop {
         let group = Group::of(&members.look(GLANCE_PATIENCE).await);
+        if let Some(reason) = members.refusal() {
+            return Err(Failure::new(format!("a master refused: {reason}")));
+        }
         let waits_for = match change.next(&group) {
             Next::Done(line) => return Ok(line),
             Next::Refuse(reason) => return Err(Failure::new(reason)),

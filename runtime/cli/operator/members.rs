@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use consensus::member::NAME;
-use consensus::member::operator::{MasterStatus, ViewMaster};
+use consensus::member::operator::{MasterStatus, NotShown, ViewMaster};
 use futures_util::future::join_all;
 use runtime::{AskError, Clock, Node, Pid, Remote};
 use transport::Endpoint;
@@ -26,6 +26,7 @@ pub struct Members {
     node: Node,
     endpoint: Endpoint,
     addresses: BTreeSet<String>,
+    refusal: Option<String>,
 }
 
 impl Members {
@@ -37,12 +38,18 @@ impl Members {
             node,
             endpoint,
             addresses: addresses.split(',').map(str::to_owned).collect(),
+            refusal: None,
         })
     }
 
     /// The clock of the node.
     pub fn clock(&self) -> &Clock {
         self.node.clock()
+    }
+
+    /// Why a master did not say how it stands, if this operator may not know.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// One more address to be asked.
@@ -67,6 +74,13 @@ impl Members {
             }
             let asked = unasked.iter().map(|address| self.view(address, patience));
             let heard = join_all(asked).await;
+            let told = heard.into_iter().map(|answer| {
+                answer?.map_err(|NotShown { reason }| {
+                    self.refusal = Some(reason.clone());
+                    reason
+                })
+            });
+            let heard: Vec<Result<MasterStatus, String>> = told.collect();
             let seats = heard.iter().flatten().flat_map(|status| &status.seats);
             let named: Vec<String> = seats.filter_map(|seat| seat.address.clone()).collect();
             named.iter().for_each(|address| self.know(address));
@@ -74,7 +88,11 @@ impl Members {
         }
     }
 
-    async fn view(&self, address: &str, patience: Duration) -> Result<MasterStatus, String> {
+    async fn view(
+        &self,
+        address: &str,
+        patience: Duration,
+    ) -> Result<Result<MasterStatus, NotShown>, String> {
         let asked = async {
             let pid = self.find(address, patience).await?;
             let asked = self.node.ask(&pid, ViewMaster, patience).await;

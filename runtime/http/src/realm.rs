@@ -5,10 +5,13 @@
 //! answer, or change, is decided behind it. Who shows a certificate is the name in it, unless a realm that asks for HTTP Basic is given that:
 //! then it is who that proves, or nobody at all. Of the cluster's own certificates only those of operators count, and of frameworks where they speak.
 //! Where a realm asks for nothing and there is no certificate it is nobody in particular.
+//! A framework that has to prove nothing has the turn of the principal that it declares: on its stream here, and for its SUBSCRIBE, which only the
+//! page can read, by [`Declaring`].
 //! Leaves `/api/v1/executor` alone: executors have tokens, and what they report is lost if it is refused. Never says whether a principal or a
 //! secret was wrong, and never logs either.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use authority::{
     Acls, Action, Credentials, Forbidden, LINE_MAX, LINE_PATIENCE, Shared, Subject, Throttle, Turn,
@@ -24,6 +27,8 @@ use base64::engine::general_purpose::STANDARD;
 use runtime::{Instant, Node, Role};
 use transport::tls::Principal;
 
+use crate::api::Refusal;
+use crate::declared::Declared;
 use crate::gate::Place;
 use crate::pages::TOGGLE;
 
@@ -98,7 +103,47 @@ struct Inner {
     realms: Realms,
     acls: Shared<Acls>,
     throttle: Throttle,
+    declared: Declared,
     node: Node,
+}
+
+/// Goes with a request of a framework of which nothing was proved, for whoever reads as whose scheduler it subscribes.
+#[derive(Clone)]
+pub struct Declaring {
+    inner: Arc<Inner>,
+    place: Option<Place>,
+}
+
+impl Declaring {
+    /// Waits for the turn of this principal, if it has a limit of its own. The request has had its turn among those without one already.
+    pub async fn turn(&self, principal: &str) -> Result<(), Refusal> {
+        let Self { inner, place } = self;
+        if inner.throttle.is_named(principal) {
+            let turn = inner.turn(Some(principal), place.as_ref()).await;
+            return turn.map_err(|crowded| Refusal::not_now(crowded.problem.trim_end()));
+        }
+        inner.throttle.count(Some(principal), |traffic| {
+            traffic.received += 1;
+            traffic.processed += 1;
+        });
+        Ok(())
+    }
+}
+
+/// Too many calls wait already.
+#[derive(Debug)]
+struct Crowded {
+    problem: String,
+    /// When there will be room.
+    later: Duration,
+}
+
+impl IntoResponse for Crowded {
+    fn into_response(self) -> Response {
+        let later = self.later.as_secs_f64().ceil().max(1.0).to_string();
+        let busy = StatusCode::SERVICE_UNAVAILABLE;
+        (busy, [(RETRY_AFTER, later)], self.problem).into_response()
+    }
 }
 
 /// By which door a request comes.
@@ -156,6 +201,7 @@ impl Guard {
             realms: Realms::default(),
             acls: Shared::default(),
             throttle: Throttle::default(),
+            declared: Declared::default(),
             node: node.clone(),
         }))
     }
@@ -166,9 +212,23 @@ impl Guard {
         Self(Arc::new(Inner {
             service: inner.service,
             throttle: inner.throttle.clone(),
+            declared: inner.declared.clone(),
             node: inner.node.clone(),
             realms,
             acls,
+        }))
+    }
+
+    /// One that knows as whom frameworks speak on their streams.
+    pub fn knowing(self, declared: &Declared) -> Self {
+        let inner = &self.0;
+        Self(Arc::new(Inner {
+            service: inner.service,
+            realms: inner.realms.clone(),
+            acls: inner.acls.clone(),
+            throttle: inner.throttle.clone(),
+            node: inner.node.clone(),
+            declared: declared.clone(),
         }))
     }
 
@@ -179,6 +239,7 @@ impl Guard {
             service: inner.service,
             realms: inner.realms.clone(),
             acls: inner.acls.clone(),
+            declared: inner.declared.clone(),
             node: inner.node.clone(),
             throttle,
         }))
@@ -197,12 +258,17 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
     let door = Door::of(request.method(), path);
     let verified = request.extensions().get::<Verified>();
     let proved = inner.prove(door, verified, request.headers());
+    let mut declaring = None;
     if !matches!(door, Door::Open | Door::Executor) {
         // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
-        let nobody = Subject::default();
-        let whose = proved.as_ref().unwrap_or(&nobody);
-        if let Err(response) = inner.turn(whose, place.as_ref()).await {
-            return *response;
+        let whose = proved.as_ref().ok();
+        let whose = whose.and_then(|subject| inner.whose(door, subject, request.headers()));
+        if let Err(crowded) = inner.turn(whose.as_deref(), place.as_ref()).await {
+            return crowded.into_response();
+        }
+        if door == Door::Scheduler && whose.is_none() {
+            let inner = inner.clone();
+            declaring = Some(Declaring { inner, place });
         }
     }
     let subject = match proved {
@@ -214,6 +280,9 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
     }
     if door != Door::Executor {
         request.extensions_mut().insert(subject);
+    }
+    if let Some(declaring) = declaring {
+        request.extensions_mut().insert(declaring);
     }
     next.run(request).await
 }
@@ -272,9 +341,17 @@ impl Inner {
         response
     }
 
+    /// Whose turn a request has: what is proved, else, of a framework, what it has declared when its stream was opened.
+    fn whose(&self, door: Door, subject: &Subject, headers: &HeaderMap) -> Option<String> {
+        let proved = subject.principal.clone();
+        proved.or_else(|| match door {
+            Door::Scheduler => self.declared.of(headers),
+            _ => None,
+        })
+    }
+
     /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
-    async fn turn(&self, subject: &Subject, place: Option<&Place>) -> Result<(), Box<Response>> {
-        let principal = subject.principal.as_deref();
+    async fn turn(&self, principal: Option<&str>, place: Option<&Place>) -> Result<(), Crowded> {
         let clock = self.node.clock();
         let now = clock.now() - Instant::default();
         self.throttle
@@ -298,11 +375,8 @@ impl Inner {
                 let problem = format!(
                     "too many calls of {whose} wait for their turn under --rate_limits: this one was dropped\n"
                 );
-                let later = wait.as_secs_f64().ceil().max(1.0).to_string();
-                let busy = StatusCode::SERVICE_UNAVAILABLE;
-                return Err(Box::new(
-                    (busy, [(RETRY_AFTER, later)], problem).into_response(),
-                ));
+                let later = wait;
+                return Err(Crowded { problem, later });
             }
         }
         self.throttle

@@ -48,7 +48,7 @@ pub struct RoleExplanation {
     /// The reasons, the one of most agents first, regular resources before revocable ones. Each agent counts once for its regular
     /// resources and, if it lends any, once for the revocable ones: by the first reason that holds. Of one agent, every reason.
     pub reasons: Vec<Tally>,
-    /// Agents whose reasons were too many to be told apart.
+    /// Agents whose reasons were too many to be told apart, or are not for whoever asks.
     pub untold: u64,
 }
 

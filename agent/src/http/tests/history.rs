@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 
 /// The same of an agent on which another framework had something as well.
-fn survey_with_history() -> Survey {
+pub(super) fn survey_with_history() -> Survey {
     let mut gone = container("gone", Phase::Terminated, false, &[]);
     gone.completed = container("gone", Phase::Terminated, false, &[TaskState::Killed]).tasks;
     let mut other = container("other", Phase::Terminated, true, &[]);

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::charter::Chartered;
 use super::handle::{MemberHandle, ProposeError};
 use super::roster::Roster;
+use super::settings::Wish;
 use super::{Member, Replicated};
 use crate::dump::Replayed;
 use crate::log::{Entry, Snapshot};
@@ -164,8 +165,8 @@ impl<M: Replicated> Handler<TakeDump> for Member<M> {
 
     fn handle(&mut self, TakeDump { stale }: TakeDump, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        if let Err(refused) = self.may_read(ctx) {
-            promise.answer(Err(refused));
+        if let Err(reason) = self.may(Wish::Read, ctx) {
+            promise.answer(Err(NoDump { reason }));
             return reply;
         }
         let member = MemberHandle {
@@ -188,7 +189,8 @@ impl<M: Replicated> Handler<ReadDump> for Member<M> {
     type Result = Result<DumpPiece, NoDump>;
 
     fn handle(&mut self, wanted: ReadDump, ctx: &mut Context<Self>) -> Self::Result {
-        self.may_read(ctx)?;
+        let may = self.may(Wish::Read, ctx);
+        may.map_err(|reason| NoDump { reason })?;
         let until = self.ticks + KEEP_TICKS;
         let kept = self.dump.as_mut();
         let Some(kept) = kept.filter(|kept| kept.number == wanted.number) else {
@@ -205,15 +207,6 @@ impl<M: Replicated> Handler<ReadDump> for Member<M> {
 }
 
 impl<M: Replicated> Member<M> {
-    /// Whether who asks from another node may have what the machine holds.
-    fn may_read(&self, ctx: &Context<Self>) -> Result<(), NoDump> {
-        let Some(sender) = ctx.sender() else {
-            return Ok(());
-        };
-        let may = self.settings.readers.may(sender.peer.node.name());
-        may.map_err(|reason| NoDump { reason })
-    }
-
     fn keep(&mut self, taken: DumpTaken, content: Bytes) -> DumpTaken {
         let number = self.rng.random();
         let until = self.ticks + KEEP_TICKS;

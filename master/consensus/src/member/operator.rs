@@ -2,14 +2,15 @@
 //!
 //! Heard from operators only. Each master tells how it stands itself, and the leader what it knows of the others; whoever lists a group asks
 //! every address of [`MasterStatus::seats`]. Changes go to the leader: another member says who that is. What the group would not survive
-//! is refused in the words of [`Unsafe`](crate::core::Unsafe). The answer to a change comes when it is committed.
+//! is refused in the words of [`Unsafe`](crate::core::Unsafe), and what this operator may not do in those of the service's
+//! [`Permits`](super::Permits). The answer to a change comes when it is committed.
 
 use runtime::prelude::*;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
 use super::handle::{MemberHandle, MemberStatus, ProposeError};
-use super::settings::Settings;
+use super::settings::{Settings, Wish};
 use super::{Member, Replicated};
 use crate::core::{self, MembershipChange};
 
@@ -32,6 +33,14 @@ pub struct MasterStatus {
     pub seats: Vec<MasterSeat>,
     /// Bytes on its disk.
     pub disk_bytes: u64,
+}
+
+/// Who asks may not know how the master stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct NotShown {
+    /// Why not.
+    pub reason: String,
 }
 
 /// How a master's log stands.
@@ -150,7 +159,7 @@ pub enum ChangeRefused {
 }
 
 remote! {
-    ViewMaster = "consensus/status" v1 -> MasterStatus;
+    ViewMaster = "consensus/status" v2 -> Result<MasterStatus, NotShown>;
     ChangeMasters = "consensus/change" v1 -> Result<MastersChanged, ChangeRefused>
 }
 
@@ -247,10 +256,12 @@ async fn change<M: Replicated>(
 }
 
 impl<M: Replicated> Handler<ViewMaster> for Member<M> {
-    type Result = MessageResult<ViewMaster>;
+    type Result = Result<MasterStatus, NotShown>;
 
-    fn handle(&mut self, _: ViewMaster, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(status(&self.settings, self.status()))
+    fn handle(&mut self, _: ViewMaster, ctx: &mut Context<Self>) -> Self::Result {
+        let may = self.may(Wish::Look, ctx);
+        may.map_err(|reason| NotShown { reason })?;
+        Ok(status(&self.settings, self.status()))
     }
 }
 
@@ -259,6 +270,10 @@ impl<M: Replicated> Handler<ChangeMasters> for Member<M> {
 
     fn handle(&mut self, wanted: ChangeMasters, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
+        if let Err(reason) = self.may(Wish::Change, ctx) {
+            promise.answer(Err(ChangeRefused::Refused { reason }));
+            return reply;
+        }
         let member = MemberHandle {
             member: ctx.handle(),
             ended: self.ended.clone(),
@@ -268,5 +283,13 @@ impl<M: Replicated> Handler<ChangeMasters> for Member<M> {
             promise.answer(changed.map_err(refused));
         });
         reply
+    }
+}
+
+impl<M: Replicated> Member<M> {
+    /// Whether who asks, if from another node, may have this wish.
+    pub(super) fn may(&self, wish: Wish, ctx: &Context<Self>) -> Result<(), String> {
+        let sender = ctx.sender().map(|sender| sender.peer.node.name());
+        sender.map_or(Ok(()), |name| self.settings.permits.may(name, wish))
     }
 }

@@ -28,37 +28,48 @@ pub struct Settings {
     pub raft: core::Settings,
     /// When snapshots are taken, and how patient proposers are.
     pub policy: Policy,
-    /// Which operators may have what the machine holds. Default all.
-    pub readers: Readers,
+    /// Which operators may do what. Default all everything.
+    pub permits: Permits,
 }
 
-/// Why the operator of this name, which its certificate has proved, may not have what the machine holds, if it may not.
-type Refuses = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+/// What an operator wants of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To have what the machine holds.
+    Read,
+    /// To see how the masters stand.
+    Look,
+    /// To change who is a master, or who leads.
+    Change,
+}
 
-/// Which operators may have what the machine holds.
+/// Why the operator of this name, which its certificate has proved, may not do that, if it may not.
+type Refuses = dyn Fn(&str, Wish) -> Result<(), String> + Send + Sync;
+
+/// Which operators may do what.
 #[derive(Clone, Default)]
-pub struct Readers(Option<Arc<Refuses>>);
+pub struct Permits(Option<Arc<Refuses>>);
 
-impl Readers {
-    /// Those that this lets.
-    pub fn asking(may: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+impl Permits {
+    /// What this lets them.
+    pub fn asking(may: impl Fn(&str, Wish) -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(may)))
     }
 
-    /// Whether this one may.
-    pub(super) fn may(&self, name: &str) -> Result<(), String> {
-        self.0.as_ref().map_or(Ok(()), |may| may(name))
+    /// Whether this one may do that.
+    pub(super) fn may(&self, name: &str, wish: Wish) -> Result<(), String> {
+        self.0.as_ref().map_or(Ok(()), |may| may(name, wish))
     }
 }
 
-impl fmt::Debug for Readers {
+impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Readers")
+        f.write_str("Permits")
     }
 }
 
 /// Two are the same if they are one.
-impl PartialEq for Readers {
+impl PartialEq for Permits {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, None) => true,
@@ -68,7 +79,7 @@ impl PartialEq for Readers {
     }
 }
 
-impl Eq for Readers {}
+impl Eq for Permits {}
 
 /// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +109,7 @@ impl Settings {
             find_patience: Duration::from_secs(2),
             raft: core::Settings::default(),
             policy: Policy::default(),
-            readers: Readers::default(),
+            permits: Permits::default(),
         }
     }
 

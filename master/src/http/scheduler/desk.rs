@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ::http::Declared;
 use protocol::FrameworkId;
 use runtime::{Handle, Pid};
 
@@ -40,9 +41,18 @@ pub(super) struct Desk(Arc<Table>);
 struct Table {
     lines: Mutex<BTreeMap<FrameworkId, Line>>,
     places: AtomicUsize,
+    declared: Declared,
 }
 
 impl Desk {
+    /// One that writes down there as whom each framework speaks.
+    pub fn new(declared: &Declared) -> Self {
+        Self(Arc::new(Table {
+            declared: declared.clone(),
+            ..Table::default()
+        }))
+    }
+
     /// Room for one more, until it is dropped.
     pub fn place(&self) -> Option<Place> {
         let taken = self.0.places.fetch_add(1, Ordering::Relaxed);
@@ -64,6 +74,9 @@ impl Desk {
     /// The framework has this stream from now on, until what is given is dropped or it has another.
     pub fn open(&self, id: FrameworkId, line: Line) -> Opened {
         let stream_id = line.stream_id.clone();
+        if let Some(principal) = &line.principal {
+            self.0.declared.write_down(&stream_id, principal);
+        }
         self.change(|lines| lines.insert(id.clone(), line));
         Opened {
             desk: self.clone(),
@@ -113,6 +126,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        self.desk.0.declared.strike_off(&self.stream_id);
         self.desk.change(|lines| {
             if lines
                 .get(&self.id)

@@ -191,6 +191,10 @@ fn shown(action: Action) -> Shown {
         ViewRoles => By(vec![
             get("/roles").showing("dev"),
             get("/weights").showing("dev"),
+            // What is reserved for a role of an agent.
+            get("/slaves").showing("\"ops\""),
+            get("/state").showing("\"ops\""),
+            question("GET_AGENTS").showing("\"ops\""),
             question("GET_ROLES").showing("dev"),
             question("GET_WEIGHTS").showing("dev"),
         ]),
@@ -418,8 +422,8 @@ impl Stage {
         }
     }
 
-    /// What is answered where these ACLs are chosen.
-    async fn ask(&self, case: &Case, acls: &str) -> (u16, String) {
+    /// What is answered where these ACLs are chosen, to a path that begins so.
+    async fn ask(&self, prefix: &str, case: &Case, acls: &str) -> (u16, String) {
         let acls = Shared::new(Acls::parse(acls).unwrap());
         let config = Config {
             flags: [("the-flag".to_owned(), "set".to_owned())].into(),
@@ -442,11 +446,12 @@ impl Stage {
         let guard = ::http::Guard::new("master", node).asking(Default::default(), acls);
         let body = case.body.replace("<agent>", &self.agent);
         let body = body.replace("<framework>", &self.framework);
+        let path = format!("{prefix}{}", case.path);
         let kind = match body.starts_with(['{', '[']) {
             true => JSON,
             false => "application/x-www-form-urlencoded",
         };
-        let asked = ::http::rehearsal::request(case.method, case.path, kind, body);
+        let asked = ::http::rehearsal::request(case.method, &path, kind, body);
         ::http::rehearsal::said(&guard.before(routes), asked).await
     }
 }
@@ -462,9 +467,11 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> String {
 }
 
 /// What goes another way than the list of this action says; nothing if nothing does.
-async fn wrong(node: Node, action: Action, case: &Case) -> Option<String> {
+async fn wrong(node: Node, action: Action, prefix: &str, case: &Case) -> Option<String> {
     let stage = Stage::new(&node).await;
-    let (denied, text) = stage.ask(case, &lists(true, &[action], "NONE")).await;
+    let (denied, text) = stage
+        .ask(prefix, case, &lists(true, &[action], "NONE"))
+        .await;
     let words = format!("one that may {}", action.name());
     let is_denied = match case.shows {
         "" => denied == 403 && text.contains(&words),
@@ -474,7 +481,7 @@ async fn wrong(node: Node, action: Action, case: &Case) -> Option<String> {
         return Some(format!("though it is denied: {denied} {text}"));
     }
     let may: Vec<Action> = case.beside.iter().copied().chain([action]).collect();
-    let (status, text) = stage.ask(case, &lists(false, &may, "ANY")).await;
+    let (status, text) = stage.ask(prefix, case, &lists(false, &may, "ANY")).await;
     let is_done = status == case.status && text.contains(case.shows);
     (!is_done).then(|| format!("though it is allowed: {status} {text}"))
 }
@@ -493,11 +500,13 @@ fn each_thing_that_is_asked_is_decided_by_the_list_of_its_own_name() {
             }
             Shown::AtAgents | Shown::NotServed => continue,
         };
-        for case in cases {
-            if let Some(wrong) = rehearse(|node| wrong(node, *action, &case)) {
+        // Below the name of the master's process, too.
+        let below = |prefix| cases.iter().map(move |case| (prefix, case));
+        for (prefix, case) in below("").chain(below("/master")) {
+            if let Some(wrong) = rehearse(|node| wrong(node, *action, prefix, case)) {
                 let wrong: String = wrong.chars().take(300).collect();
                 let (name, path) = (action.name(), case.path);
-                found.push(format!("{name}: {path} {}: {wrong}", case.body));
+                found.push(format!("{name}: {prefix}{path} {}: {wrong}", case.body));
             }
         }
     }

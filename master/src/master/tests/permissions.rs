@@ -1,12 +1,11 @@
-//! What the master does not let happen: by ACLs, by certificates' names, and by rate limits (SPEC 3.7, 3.3, W29).
+//! What the master does not let happen: by ACLs, and by certificates' names (SPEC 3.7).
 
-use authority::{Acls, RateLimits, Throttle};
+use authority::Acls;
 use protocol::message::operator::{
-    CancelDrain, KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights,
-    ViewCluster, ViewRoles,
+    KillByOperator, OperatorError, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster,
+    ViewRoles,
 };
-use resources::{Conversion, Reservation};
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+use resources::{Conversion, Reservation, Revocable};
 
 use super::*;
 
@@ -227,6 +226,52 @@ fn agents_and_operators_are_the_names_in_their_certificates() {
     });
 }
 
+/// SPEC 3.7: a command sees of an agent what the pages show.
+#[test]
+fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_command() {
+    rehearse_network(|network| async move {
+        let acls = r#"{"view_roles":[{"principals":{"values":["guest"]},"roles":{"values":["eng","*"]}},
+            {"principals":{"values":["guest"]},"roles":{"type":"NONE"}}]}"#;
+        let world = World::new(network, config(acls)).await;
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        let mut registers = registration(&agent, None, vec![]);
+        registers.agent.resources = resources("cpus:8;mem:512;mem(ads):64;mem(eng):32");
+        registers.oversubscribed = resources("cpus:2")
+            .to_revocable(Revocable::Throttleable)
+            .unwrap();
+        let asked = agent.node.ask(&agent.master, registers, PATIENCE);
+        let a = asked.await.unwrap().unwrap().agent_id;
+        let ads = |info: &mut FrameworkInfo| info.roles = ["ads".to_owned()].into();
+        let (scheduler, f) = world.framework("web", ads).await;
+        let of_ads = |text: &str| resources(text).allocate(&ResourceRole::new("ads").unwrap());
+        for part in ["cpus:1;mem(ads):16", "cpus:2"] {
+            let mut one = grant(&f, &a, "cpus:1");
+            (one.role, one.resources) = ("ads".to_owned(), of_ads(part));
+            world.grant(vec![one]).await;
+        }
+        let (used, _offered) = scheduler
+            .offers()
+            .into_iter()
+            .partition::<Vec<_>, _>(|offer| offer.resources.iter().any(|one| one.is_reserved()));
+        scheduler.tell(accept(&f, &[&used[0]], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        for (name, sees) in [("ops", true), ("guest", false)] {
+            let node = world.network.node(name, Role::Operator, &[Role::Master]);
+            let master = node.find("master", "master", PATIENCE).await.unwrap();
+            let view = node.ask(&master, ViewCluster, PATIENCE).await;
+            let agent = view.unwrap().unwrap().agents.remove(0);
+            let total = match sees {
+                true => "cpus:8;mem:512;mem(ads):64;mem(eng):32",
+                false => "cpus:8;mem:512;mem(eng):32",
+            };
+            assert_eq!(agent.info.resources, resources(total), "{name}");
+            assert_eq!(agent.used.is_empty(), !sees, "{name}: {}", agent.used);
+            assert_eq!(agent.offered.is_empty(), !sees, "{name}: {}", agent.offered);
+            assert!(!agent.oversubscribed.is_empty(), "{name}");
+        }
+    });
+}
+
 /// SPEC 3.7.
 #[test]
 fn a_frameworks_principal_is_the_name_in_its_certificate_where_that_is_asked() {
@@ -255,211 +300,45 @@ fn a_frameworks_principal_is_the_name_in_its_certificate_where_that_is_asked() {
     });
 }
 
-/// A scheduler that counts what it is told.
-struct Counts(Log);
-
-impl Scheduler for Counts {
-    fn offers(&mut self, _: &mut Verbs, _: Vec<Offer>) {}
-
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
-        self.0.push(status.task_id.to_string());
-    }
-
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
-        self.0.push(format!("failed: {reason}"));
-    }
-}
-
-fn drive(network: &Network, principal: &str) -> (DriverRef, Log) {
-    let node = network.node(principal, Role::Framework, &[Role::Master]);
-    let (log, mut info) = (Log::default(), FrameworkInfo::new("nobody", principal));
-    info.principal = Some(principal.to_owned());
-    let driver = SchedulerDriver::new(["master"], info);
-    (driver.start(&node, Counts(log.clone())).unwrap(), log)
-}
-
-fn limited(limits: &str) -> Config {
-    Config {
-        throttle: Throttle::new(RateLimits::parse(limits).unwrap()),
-        ..Config::default()
-    }
-}
-
-fn kill(driver: &DriverRef, count: usize) {
-    for index in 0..count {
-        driver
-            .kill(TaskId::new(format!("t{index:04}")).unwrap(), None)
-            .unwrap();
-    }
-}
-
-/// W29.
+/// SPEC 3.7: also who only stands by, or becomes something else.
 #[test]
-fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
+fn who_stands_by_or_updates_its_framework_is_the_name_in_its_certificate_too() {
     rehearse_network(|network| async move {
-        let config = limited(r#"{"limits":[{"principal":"noisy","qps":50}]}"#);
-        let throttle = config.throttle.clone();
-        let world = World::new(network.clone(), config).await;
-        let ((noisy, told), (quiet, heard)) = (drive(&network, "noisy"), drive(&network, "quiet"));
-        world.pass(5).await;
-        told.take();
-        heard.take();
-        kill(&noisy, 1000);
-        kill(&quiet, 500);
-        world.settle().await;
-        assert_eq!(heard.take().len(), 500, "at once");
-        let at_once = told.take().len();
-        assert!((1..=51).contains(&at_once), "{at_once}");
-        world.pass(10).await;
-        let later = told.take().len();
-        assert!((400..=551).contains(&later), "{later}");
-        world.pass(30).await;
-        let rest = told.take();
-        assert_eq!(at_once + later + rest.len(), 1000, "each once");
-        assert!(
-            rest.is_sorted() && rest.last().unwrap() == "t0999",
-            "in order"
-        );
-        let traffic = throttle.traffic();
-        // Beside the kills there may be what a driver says by itself.
-        assert!((1000..1010).contains(&traffic["noisy"].processed));
-        assert_eq!(traffic["noisy"].dropped, 0);
-        assert!((500..510).contains(&traffic["quiet"].processed));
-    });
-}
-
-/// W29: a capacity is for calls that have no other place to wait in. What a driver has kept while no master led comes at once, and ends nobody.
-#[test]
-fn whatever_a_driver_has_kept_is_heard_at_its_rate_and_ends_no_framework() {
-    rehearse_network(|network| async move {
-        let config = limited(r#"{"limits":[{"principal":"noisy","qps":1,"capacity":10}]}"#);
-        let throttle = config.throttle.clone();
-        let world = World::new(network.clone(), config).await;
-        let (noisy, told) = drive(&network, "noisy");
-        world.pass(5).await;
-        told.take();
-        kill(&noisy, 100);
-        world.pass(30).await;
-        let at_its_rate = told.take().len();
-        assert!((20..=32).contains(&at_its_rate), "{at_its_rate}");
-        world.pass(100).await;
-        let rest = told.take();
-        assert_eq!(at_its_rate + rest.len(), 100, "{rest:?}");
-        assert_eq!(throttle.traffic()["noisy"].dropped, 0);
-    });
-}
-
-/// W29: calls over HTTP of the same principal, more than it may have, leave a driver its share.
-#[test]
-fn a_driver_has_its_turn_however_many_calls_over_http_stand_in_its_line() {
-    rehearse_network(|network| async move {
-        let config = limited(r#"{"limits":[{"principal":"noisy","qps":2}]}"#);
-        let throttle = config.throttle.clone();
-        let world = World::new(network.clone(), config).await;
-        let (noisy, told) = drive(&network, "noisy");
-        world.pass(5).await;
-        told.take();
-        kill(&noisy, 5);
-        for _ in 0..120 {
-            for _ in 0..4 {
-                let now = world.node.clock().now() - runtime::Instant::default();
-                throttle.stand_in_line(Some("noisy"), 64, Duration::from_secs(10), now);
-            }
-            world.pass(1).await;
-        }
-        assert_eq!(told.take().len(), 5);
-    });
-}
-
-/// Whoever tells its calls one by one, as no driver does, has no more than its rate.
-#[test]
-fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
-    rehearse_network(|network| async move {
-        let config = limited(r#"{"aggregate_default_qps":3}"#);
-        let world = World::new(network, config).await;
-        let (scheduler, f) = world.framework("web", |_| {}).await;
-        for _ in 0..50 {
-            let framework_id = f.clone();
-            let roles = Default::default();
-            scheduler.tell(ReviveOffers {
-                framework_id,
-                roles,
-            });
-        }
-        world.settle().await;
-        let revived = world.allocator();
-        let revived = revived
-            .iter()
-            .filter(|line| line.starts_with("revived"))
-            .count();
-        assert_eq!(revived, 3);
-    });
-}
-
-/// W29: what operators' commands say over a link, too; and whoever has waited is still who he was.
-#[test]
-fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
-    rehearse_network(|network| async move {
-        let nobody = r#"{"update_weights":[{"principals":{"type":"NONE"},"roles":{"type":"ANY"}}],
-            "reactivate_agents":[{"principals":{"type":"NONE"},"agents":{"type":"ANY"}}]}"#;
-        let limits = r#"{"limits":[{"principal":"ops","qps":1,"capacity":3}]}"#;
-        let config = Config {
-            acls: Acls::parse(nobody).unwrap().into(),
-            ..limited(limits)
+        let asks = Config {
+            authenticate_frameworks: true,
+            ..Config::default()
         };
-        let throttle = config.throttle.clone();
-        let world = World::new(network, config).await;
-        let patience = Duration::from_secs(30);
-        let weights = || UpdateWeights {
-            weights: [("eng".to_owned(), 2.0)].into(),
+        let world = World::new(network, asks).await;
+        let scheduler = world.member("web", "scheduler", Role::Framework).await;
+        let info = |principal: Option<&str>| {
+            let mut info = FrameworkInfo::new("nobody", "web");
+            info.principal = principal.map(str::to_owned);
+            info
         };
-        let node = world.network.node("ops", Role::Operator, &[Role::Master]);
-        let master = node.find("master", "master", PATIENCE).await.unwrap();
-        let clock = world.node.clock();
-        let begun = clock.now();
-        let asked = (0..5).map(async |_| {
-            let answer = node.ask(&master, weights(), patience).await.unwrap();
-            ((clock.now() - begun).as_secs(), answer.unwrap_err())
-        });
-        let answers = futures_util::future::join_all(asked).await;
-        for (number, (waited, refused)) in answers.into_iter().enumerate() {
-            let (seconds, words) = match number {
-                4 => (0, "too many commands"),
-                waits => (waits as u64, "may update_weights"),
+        for principal in [None, Some("ops")] {
+            let standing = standbys::stand_by(&scheduler, info(principal)).await;
+            let words = format!("{:?}", standing.unwrap_err());
+            assert!(
+                words.contains("the name in its certificate, `web`"),
+                "{words}"
+            );
+        }
+        let standing = standbys::stand_by(&scheduler, info(Some("web"))).await;
+        let Ok(Standing::Leads(Subscribed { framework_id, .. })) = standing else {
+            panic!("{standing:?}");
+        };
+        for principal in [Some("ops"), None, Some("web")] {
+            let update = UpdateFramework {
+                framework_id: framework_id.clone(),
+                framework: info(principal),
+                wants: Default::default(),
             };
-            assert_eq!(waited, seconds);
-            assert!(refused.to_string().contains(words), "{refused}");
+            let asked = scheduler.node.ask(&scheduler.master, update, PATIENCE);
+            let updated = asked.await.unwrap();
+            assert_eq!(updated.is_ok(), principal == Some("web"), "{updated:?}");
+            let books = world.books().await;
+            let known = books.frameworks.get(&framework_id).unwrap();
+            assert_eq!(known.info.principal.as_deref(), Some("web"));
         }
-        let traffic = throttle.traffic()["ops"];
-        assert_eq!((traffic.processed, traffic.dropped), (4, 1));
-
-        // Who only looks is told so as well.
-        world.pass(10).await;
-        let views = (0..5).map(async |_| {
-            let view = node.ask(&master, ViewCluster, patience).await.unwrap();
-            view.err().map(|refused| refused.to_string())
-        });
-        let mut refused = futures_util::future::join_all(views).await;
-        let last = refused.pop().unwrap().unwrap();
-        let words = "over its rate limit: too many commands of this principal";
-        assert!(last.starts_with(words), "{last}");
-        assert_eq!(refused, [None, None, None, None]);
-
-        // Others have another limit or none, and a page has had its turn.
-        let other = world.network.node("other", Role::Operator, &[Role::Master]);
-        let master = other.find("master", "master", PATIENCE).await.unwrap();
-        let agent_id = AgentId::new("any").unwrap();
-        let cancel = CancelDrain { agent_id };
-        let refused = other.ask(&master, cancel, patience).await.unwrap();
-        let words = refused.unwrap_err().to_string();
-        assert!(words.contains("reactivate_agents"), "{words}");
-        let (before, mut views) = (clock.now(), 0);
-        for _ in 0..9 {
-            let view = other.ask(&master, ViewCluster, patience).await;
-            views += usize::from(view.unwrap().is_ok());
-            let page = world.master.ask(weights(), patience).await;
-            assert_eq!(page, Ok(Ok(())));
-        }
-        assert_eq!((views, clock.now()), (9, before));
     });
 }

@@ -8,7 +8,7 @@ fn web() -> FrameworkInfo {
     FrameworkInfo::new("nobody", "web")
 }
 
-async fn stand_by(
+pub(super) async fn stand_by(
     scheduler: &Member,
     framework: FrameworkInfo,
 ) -> Result<Standing, SubscriptionRefused> {

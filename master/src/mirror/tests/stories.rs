@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use authority::{Acls, Subject};
 use axum::http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
 use consensus::member::{self, Settings};
 use consensus::store::forgetful::ForgetfulLogDisk;
@@ -231,10 +232,15 @@ impl Group {
 
     /// What a page of this master is made from: the tasks it shows, and whose mirror it is, how old, if it is one.
     async fn page(&self, name: &str, cache_control: &'static str) -> Page {
+        self.page_for(Asker::default(), name, cache_control).await
+    }
+
+    /// The same for this one.
+    async fn page_for(&self, asker: Asker, name: &str, cache_control: &'static str) -> Page {
         let (seat, chosen) = (&self.seats[name], Arc::default());
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
-        match source::find(&seat.front, &seat.node, &chosen, Asker::default(), &headers).await {
+        match source::find(&seat.front, &seat.node, &chosen, asker, &headers).await {
             Found::Here(source) => {
                 let mark = |name| Some(source.marks.get(name)?.to_str().unwrap());
                 let age = mark(STALENESS).map(|age| age.parse().unwrap());
@@ -321,6 +327,25 @@ impl Page {
 fn tasks(books: &Books) -> Vec<String> {
     let of = books.tasks.frameworks().flat_map(|(_, of)| of.active());
     of.map(|task| task.id.to_string()).collect()
+}
+
+/// SPEC 3.7.
+#[test]
+fn a_follower_hides_from_its_mirror_what_the_leader_would_hide() {
+    rehearse_network(|network| async move {
+        let (group, leader) = Group::known(network).await;
+        let acls = r#"{"view_tasks":[{"principals":{"values":["ops"]},"users":{"type":"ANY"}},
+            {"principals":{"type":"ANY"},"users":{"type":"NONE"}}]}"#;
+        let acls = Arc::new(Acls::parse(acls).unwrap());
+        for (name, sees) in [("ops", &["t1", "t2"][..]), ("guest", &[])] {
+            let asker = || Asker::new(&acls, Subject::named(name));
+            group.page_for(asker(), leader, "").await.own(sees);
+            for follower in group.others(leader) {
+                let page = group.page_for(asker(), follower, "").await;
+                page.mirrored(sees);
+            }
+        }
+    });
 }
 
 #[test]

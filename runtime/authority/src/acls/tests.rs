@@ -245,6 +245,24 @@ fn whoever_may_not_is_told_what_and_to_what() {
     );
 }
 
+/// However much a stranger has said, it is not all said again.
+#[test]
+fn what_is_forbidden_is_told_by_an_excerpt() {
+    let role = format!("a\n{}", "r".repeat(1 << 20));
+    let acls = Acls::default().denying();
+    let forbidden = acls.check(&subject(Some("p")), Action::UpdateQuotas, role.as_str());
+    let cut = "r".repeat(78);
+    assert_eq!(
+        forbidden.unwrap_err().to_string(),
+        format!(r"principal is `p`: expected one that may update_quotas (roles: `a\n{cut}...`)")
+    );
+    let short = acls.check(&subject(None), Action::UpdateQuotas, "eng");
+    assert_eq!(
+        short.unwrap_err().to_string(),
+        "principal is `absent`: expected one that may update_quotas (roles: `eng`)"
+    );
+}
+
 fn some_entity() -> impl Strategy<Value = Entity> {
     let names = prop::sample::subsequence(vec!["a", "a/%", "a/b", "b", "b/%"], 0..4);
     prop_oneof![

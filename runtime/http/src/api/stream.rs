@@ -22,6 +22,8 @@ use v1::{Content, Form, Message, recordio};
 pub use queue::Batch;
 use queue::Queue;
 
+use crate::declared::Declared;
+
 /// How much one stream may hold back.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -81,6 +83,7 @@ struct Listener {
     alarmed: Mutex<Option<Instant>>,
     /// Those that were opened, some of which may have ended.
     all: Mutex<Vec<Weak<Shared>>>,
+    declared: Declared,
 }
 
 impl Streams {
@@ -94,7 +97,13 @@ impl Streams {
             alarms: AtomicU64::new(0),
             alarmed: Mutex::default(),
             all: Mutex::default(),
+            declared: Declared::default(),
         }))
+    }
+
+    /// As whose scheduler each is open, in its own word.
+    pub fn declared(&self) -> &Declared {
+        &self.0.declared
     }
 
     /// How many are open.

@@ -258,17 +258,17 @@ fn a_call_waits_for_its_turn_and_is_dropped_over_the_capacity() {
         let limits = r#"{"limits":[{"principal":"noisy","qps":1,"capacity":1}]}"#;
         let inner = inner(Realms::default(), limits);
         let clock = inner.node.clock().clone();
-        let (noisy, quiet) = (Subject::named("noisy"), Subject::named("quiet"));
+        let (noisy, quiet) = (Some("noisy"), Some("quiet"));
         let begun = clock.now();
-        inner.turn(&noisy, None).await.unwrap();
+        inner.turn(noisy, None).await.unwrap();
         let waits = {
-            let (inner, noisy) = (inner.clone(), noisy.clone());
-            async move { inner.turn(&noisy, None).await.is_ok() }
+            let inner = inner.clone();
+            async move { inner.turn(noisy, None).await.is_ok() }
         };
         let over = async {
-            let response = inner.turn(&noisy, None).await.unwrap_err();
+            let response = inner.turn(noisy, None).await.unwrap_err().into_response();
             assert_eq!(clock.now(), begun, "the others are told at once");
-            inner.turn(&quiet, None).await.unwrap();
+            inner.turn(quiet, None).await.unwrap();
             assert_eq!(clock.now(), begun, "nobody else is delayed");
             response
         };
@@ -287,5 +287,64 @@ fn a_call_waits_for_its_turn_and_is_dropped_over_the_capacity() {
             (traffic.received, traffic.processed, traffic.dropped)
         };
         assert_eq!((of("noisy"), of("quiet")), ((3, 2, 1), (1, 1, 0)));
+    });
+}
+
+/// W29: who need not prove a name and declares one has the limit of that one, and of no other.
+#[test]
+fn a_framework_that_proves_nothing_has_the_turn_of_the_principal_that_it_declares() {
+    stage(async {
+        let node = node("node").build();
+        let limits = r#"{"limits":[{"principal":"web","qps":0.01,"capacity":0}]}"#;
+        let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
+        let declared = Declared::default();
+        let guard = Guard::new("master", &node)
+            .throttling(throttle.clone())
+            .knowing(&declared);
+        // The page reads whom a SUBSCRIBE names, here in the query.
+        let page = async |request: Request| {
+            let Some(principal) = request.uri().query().map(str::to_owned) else {
+                return StatusCode::ACCEPTED.into_response();
+            };
+            let declaring = request.extensions().get::<Declaring>().cloned();
+            match declaring.unwrap().turn(&principal).await {
+                Ok(()) => StatusCode::OK.into_response(),
+                Err(refusal) => refusal.into_response(),
+            }
+        };
+        let routes = Router::new()
+            .route("/api/v1/scheduler", axum::routing::any(page))
+            .route("/api/v1", axum::routing::any(async || "here"));
+        let routes = TowerToHyperService::new(guard.before(routes));
+        let ask = async |path: &str, stream: Option<&str>| {
+            let mut request = Request::post(path);
+            if let Some(stream) = stream {
+                request = request.header("Mesos-Stream-Id", stream);
+            }
+            let request = request.body(axum::body::Body::empty());
+            routes.call(request.unwrap()).await.unwrap().status()
+        };
+        declared.write_down("s1", "web");
+        declared.write_down("s2", "other");
+        let call = "/api/v1/scheduler";
+        assert_eq!(ask(call, Some("s1")).await, 202);
+        assert_eq!(ask(call, Some("s1")).await, 503);
+        for _ in 0..3 {
+            assert_eq!(ask(call, Some("s2")).await, 202);
+            assert_eq!(ask(call, Some("s3")).await, 202);
+            assert_eq!(ask(call, None).await, 202);
+            assert_eq!(ask("/api/v1", Some("s1")).await, 200, "no framework's call");
+        }
+        // So does whoever opens another stream.
+        assert_eq!(ask("/api/v1/scheduler?web", None).await, 503);
+        assert_eq!(ask("/api/v1/scheduler?other", None).await, 200);
+        let traffic = throttle.traffic();
+        let of = |name: &str| {
+            let traffic = traffic[name];
+            (traffic.received, traffic.processed, traffic.dropped)
+        };
+        assert_eq!((of("web"), of("other")), ((3, 1, 2), (4, 4, 0)));
+        declared.strike_off("s1");
+        assert_eq!(ask(call, Some("s1")).await, 202);
     });
 }

@@ -24,7 +24,8 @@ impl Operator {
 
     async fn view(&self, name: &str) -> MasterStatus {
         let pid = self.node.find(name, NAME, PATIENCE).await.unwrap();
-        self.node.ask(&pid, ViewMaster, PATIENCE).await.unwrap()
+        let shown = self.node.ask(&pid, ViewMaster, PATIENCE).await;
+        shown.unwrap().unwrap()
     }
 
     async fn change(
@@ -181,12 +182,12 @@ fn a_seat_that_was_only_reserved_is_given_up() {
 fn a_dump_is_for_those_who_may_read_what_the_machine_holds() {
     rehearse_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
-        let refuses = |name: &str| match name {
-            "auditor" => Ok(()),
-            name => Err(format!("{name} may not")),
+        let refuses = |name: &str, wish| match (name, wish) {
+            ("auditor", Wish::Read) => Ok(()),
+            (name, _) => Err(format!("{name} may not")),
         };
         cluster.start_with(Settings {
-            readers: Readers::asking(refuses),
+            permits: Permits::asking(refuses),
             ..cluster.settings("a")
         });
         cluster.leader().await;
@@ -203,6 +204,53 @@ fn a_dump_is_for_those_who_may_read_what_the_machine_holds() {
             if let Err(refused) = taken {
                 assert_eq!(refused.to_string(), "operator may not");
                 assert_eq!(piece, Err(refused));
+            }
+        }
+    });
+}
+
+/// SPEC 3.7.
+#[test]
+fn a_group_is_shown_to_those_who_may_look_and_changed_by_those_who_may_change_it() {
+    rehearse_network(|network| async move {
+        let mut cluster = Cluster::of(network, &["a"]);
+        let refuses = |name: &str, wish| match (name, wish) {
+            ("looker", Wish::Look) | ("changer", Wish::Change) => Ok(()),
+            (name, _) => Err(format!("{name} may not")),
+        };
+        cluster.start_with(Settings {
+            permits: Permits::asking(refuses),
+            ..cluster.settings("a")
+        });
+        cluster.leader().await;
+        for (name, looks, changes) in [
+            ("nobody", false, false),
+            ("looker", true, false),
+            ("changer", false, true),
+        ] {
+            let node = cluster.network.node(name, Role::Operator, &[Role::Master]);
+            let pid = node.find("a", NAME, PATIENCE).await.unwrap();
+            let shown = node.ask(&pid, ViewMaster, PATIENCE).await.unwrap();
+            assert_eq!(shown.is_ok(), looks, "{name}");
+            let reason = format!("{name} may not");
+            if let Err(refused) = shown {
+                assert_eq!(refused.to_string(), reason);
+            }
+            // Each kind of change is asked about before anything else is looked at.
+            for wanted in [
+                ChangeMasters::Add {
+                    address: String::new(),
+                },
+                ChangeMasters::Remove { id: 9 },
+                ChangeMasters::Promote { id: 9 },
+                ChangeMasters::Transfer { id: 9 },
+                ChangeMasters::Replace { old: 8, new: 9 },
+            ] {
+                let changed = node.ask(&pid, wanted.clone(), PATIENCE).await.unwrap();
+                let refused = ChangeRefused::Refused {
+                    reason: reason.clone(),
+                };
+                assert_eq!(changed == Err(refused), !changes, "{wanted:?}: {changed:?}");
             }
         }
     });
