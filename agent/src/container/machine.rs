@@ -418,6 +418,8 @@ impl Container {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
             }
+            // It has been told, or is being killed: its time goes on.
+            Phase::Terminating => Vec::new(),
             _ => self.destroy(),
         }
     }
