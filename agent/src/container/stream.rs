@@ -27,6 +27,11 @@ pub struct Welcome {
     pub container_id: ContainerId,
 }
 
+/// The executor is to end: it hears that, and nothing else.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Farewell;
+
 /// The actor.
 #[derive(Debug)]
 pub struct ExecutorStream {
@@ -101,6 +106,14 @@ impl Handler<Welcome> for ExecutorStream {
     fn handle(&mut self, welcome: Welcome, ctx: &mut Context<Self>) {
         let event = Event::subscribed(&welcome.subscribed, &welcome.container_id);
         self.write(&event, ctx);
+    }
+}
+
+impl Handler<Farewell> for ExecutorStream {
+    type Result = ();
+    fn handle(&mut self, _: Farewell, ctx: &mut Context<Self>) {
+        self.write(&Event::shutdown(), ctx);
+        self.events.end();
     }
 }
 
