@@ -349,3 +349,29 @@ fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_double
         assert_eq!(world.master.states("b"), [TaskState::Failed]);
     });
 }
+
+/// SPEC 2.5, 5.11: what is said again because nobody has acknowledged it is no sign of anything wrong.
+#[test]
+fn a_status_that_is_given_twice_is_a_valid_one_and_one_of_no_task_is_not() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], false).await;
+        let mut body = subscribe(&world, Vec::new()).await;
+        let running = status("a", TaskState::Running, 1);
+        give(&world, running.clone()).await.unwrap();
+        give(&world, running.clone()).await.unwrap();
+        drop(body);
+        body = subscribe(&world, vec![running]).await;
+        assert_eq!(heard(&mut body), ["SUBSCRIBED", "ACKNOWLEDGED a"]);
+        let counted = async || {
+            let counters = world.agent.counters().await.unwrap();
+            ["valid", "invalid"].map(|kind| counters[&format!("slave/{kind}_status_updates")])
+        };
+        assert_eq!(counted().await, [3.0, 0.0]);
+        give(&world, status("b", TaskState::Running, 2))
+            .await
+            .unwrap();
+        assert_eq!(heard(&mut body), ["ACKNOWLEDGED b"]);
+        assert_eq!(counted().await, [3.0, 1.0]);
+        assert!(world.master.last("b").is_none());
+    });
+}
