@@ -70,6 +70,77 @@ fn files_of_sandboxes_are_shown_by_each_of_their_names_and_nothing_else_is() {
     });
 }
 
+/// SPEC 2.1, 3.9: what no file can be named is the asker's mistake, in the pages as in the calls.
+#[test]
+fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_here() {
+    world(Cast::default(), |world| async move {
+        let (routes, directory, _executor) = running(&world).await;
+        let socket = format!("{directory}/socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let (name, path) = ("n".repeat(256), "n/".repeat(2_048));
+        for (inside, status, words) in [
+            ("a%00b", 400, "without NUL"),
+            ("%00", 400, "without NUL"),
+            ("%00/../stdout", 403, "leads out"),
+            (&name, 400, "255 bytes at most"),
+            (&path, 400, "4095 bytes in all"),
+            ("%ff", 404, "no such file"),
+            ("%c0%ae%c0%ae/x", 404, "no such file"),
+            ("socket", 400, "is not a regular file"),
+            ("stdout/x", 404, "no such file"),
+            ("%2e%2e/x", 403, "leads out"),
+            ("/../x", 403, "leads out"),
+        ] {
+            for page in ["browse", "read", "download"] {
+                let path = format!("/files/{page}?path={directory}/{inside}");
+                let (found, text) = get(&path).await;
+                assert!(
+                    found == status && text.contains(words),
+                    "{path}: {found} {text}"
+                );
+            }
+        }
+        for (inside, status, words) in [
+            ("a\0b", 400, "without NUL"),
+            (&*name, 400, "255 bytes at most"),
+            ("socket", 400, "is not a regular file"),
+            ("../x", 403, "leads out"),
+        ] {
+            let path = json!({ "path": format!("{directory}/{inside}"), "offset": 0 });
+            for (kind, field) in [("LIST_FILES", "list_files"), ("READ_FILE", "read_file")] {
+                let call = json!({ "type": kind, field: path }).to_string();
+                let (found, text) = said(&routes, request("POST", "/api/v1", JSON, call)).await;
+                assert!(
+                    found == status && text.contains(words),
+                    "{kind} {inside}: {found} {text}"
+                );
+            }
+        }
+        for (path, status) in [
+            ("/files/browse?path=%00", 404),
+            ("/files/browse?path=/frameworks/%00/executors/e/runs/latest", 400),
+            ("/files/browse?path=/frameworks/f/executors/e/runs/%00/a", 400),
+            ("/files/browse?path=/frameworks/f/executors/e/runs/latest/a", 404),
+            ("/files/browse?path=%ff", 404),
+            ("/files/read?path=%ff&offset=%00", 400),
+            ("/files/read?path=DIR/stdout&offset=1&offset=2", 400),
+            ("/files/download?%00=%00", 400),
+            ("/state?%00", 200),
+            ("/state?jsonp=%ff", 200),
+            ("/containers?container_id=%00", 200),
+            ("/monitor/statistics?%ff=%ff", 200),
+            ("/flags?x", 200),
+        ] {
+            let path = path.replace("DIR", &directory);
+            let (found, text) = get(&path).await;
+            assert_eq!(found, status, "{path}: {text}");
+        }
+        let long = format!("/state?{}", "q".repeat(10_000));
+        assert_eq!(get(&long).await.0, 200);
+    });
+}
+
 /// Has the agent make a persistent volume, which containers have at `deep/data`.
 async fn volume(world: &World) -> Resources {
     let reservation = Reservation::dynamic("ads".parse().unwrap(), None);
