@@ -96,7 +96,8 @@ fn events(stream: &mut BodyDataStream) -> Vec<Value> {
 
 /// SPEC 2.5, 2.8: all that executors of Mesos read of what they are told.
 #[test]
-fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_long_a_kill_may_take() {
+fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_long_a_kill_may_take()
+{
     world(Cast::default(), |world| async move {
         let mut task = custom("a");
         task.executor.as_mut().unwrap().data = b"hello".to_vec();
@@ -117,10 +118,8 @@ fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_lon
         let agent = &subscribed["agent_info"];
         assert_eq!(agent["id"]["value"], agent_id().as_str());
         assert_eq!(agent["port"], 5051);
-        assert_eq!(
-            agent["hostname"],
-            json!(world.agent.config().info().hostname)
-        );
+        let info = world.agent.state().await.unwrap().info;
+        assert_eq!(agent["hostname"], json!(info.hostname));
         assert!(agent["resources"].is_array(), "{agent}");
         let own = json!({ "value": framework_id().as_str() });
         assert_eq!(subscribed["framework_info"]["id"], own);

@@ -44,8 +44,7 @@ fn an_agents_metrics_have_the_names_that_alerts_are_set_on_and_count_no_executor
         let (_executor, _) = world.executor(0).await;
         let routes = routes(&world);
         let metrics = async || {
-            let (status, text) =
-                said(&routes, request("GET", "/metrics/snapshot", JSON, "")).await;
+            let (status, text) = said(&routes, request("GET", "/metrics/snapshot", JSON, "")).await;
             assert_eq!(status, 200, "{text}");
             serde_json::from_str::<Value>(&text).unwrap()
         };
@@ -56,8 +55,14 @@ fn an_agents_metrics_have_the_names_that_alerts_are_set_on_and_count_no_executor
             .collect();
         assert!(missing.is_empty(), "{missing:?} in {busy}");
         let shown = |metrics: &Value| {
-            ["tasks_running", "executors_running", "cpus_used", "cpus_percent", "mem_used"]
-                .map(|name| metrics[format!("slave/{name}")].as_f64().unwrap())
+            [
+                "tasks_running",
+                "executors_running",
+                "cpus_used",
+                "cpus_percent",
+                "mem_used",
+            ]
+            .map(|name| metrics[format!("slave/{name}")].as_f64().unwrap())
         };
         assert_eq!(shown(&busy), [1.0, 1.0, 0.2, 0.05, 64.0]);
         world.stage.happens(LauncherEvent::Exited {

@@ -119,9 +119,18 @@ fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_h
         }
         for (path, status) in [
             ("/files/browse?path=%00", 404),
-            ("/files/browse?path=/frameworks/%00/executors/e/runs/latest", 400),
-            ("/files/browse?path=/frameworks/f/executors/e/runs/%00/a", 400),
-            ("/files/browse?path=/frameworks/f/executors/e/runs/latest/a", 404),
+            (
+                "/files/browse?path=/frameworks/%00/executors/e/runs/latest",
+                400,
+            ),
+            (
+                "/files/browse?path=/frameworks/f/executors/e/runs/%00/a",
+                400,
+            ),
+            (
+                "/files/browse?path=/frameworks/f/executors/e/runs/latest/a",
+                404,
+            ),
             ("/files/browse?path=%ff", 404),
             ("/files/read?path=%ff&offset=%00", 400),
             ("/files/read?path=DIR/stdout&offset=1&offset=2", 400),
@@ -153,7 +162,9 @@ async fn volume(world: &World) -> Resources {
     };
     let volume = Resource::annotated(Name::Disk, Scalar::whole(8), annotations).unwrap();
     let volumes = Resources::from(volume);
-    let registered = world.master.heard.lock().unwrap().registrations[0].1.clone();
+    let registered = world.master.heard.lock().unwrap().registrations[0]
+        .1
+        .clone();
     let version = registered.resources.unwrap().version;
     for conversion in [
         Conversion::Reserve {

@@ -39,7 +39,9 @@ pub enum FileError {
         path: String,
     },
     /// No file can have such a name.
-    #[error("path `{path}`: expected names without NUL, of {NAME_MAX} bytes at most, and {PATH_MAX} bytes in all")]
+    #[error(
+        "path `{path}`: expected names without NUL, of {NAME_MAX} bytes at most, and {PATH_MAX} bytes in all"
+    )]
     Unnameable {
         /// The path in its root.
         path: String,
