@@ -438,12 +438,12 @@ fn an_executor_that_is_away_cannot_be_told_to_stop() {
 /// SPEC 2.5: it has its grace period whoever says it again, a master that is asked about one of its statuses above all.
 #[test]
 fn an_executor_that_is_told_twice_to_stop_keeps_its_grace_period() {
-    let mut container = running();
-    assert_eq!(container.shut_down(GRACE), [Effect::ShutDown(GRACE)]);
-    assert_eq!(container.shut_down(GRACE), []);
-    assert_eq!(container.phase, Phase::Terminating);
-    assert_eq!(container.destroy(), [Effect::Destroy], "when it is over");
-    assert_eq!(container.shut_down(GRACE), []);
+    let mut told = running();
+    assert_eq!(told.shut_down(GRACE), [Effect::ShutDown(GRACE)]);
+    assert_eq!(told.shut_down(GRACE), []);
+    assert_eq!(told.phase, Phase::Terminating);
+    assert_eq!(told.destroy(), [Effect::Destroy], "when it is over");
+    assert_eq!(told.shut_down(GRACE), []);
     let mut early = container();
     early.prepared(Ok(()));
     assert_eq!(early.shut_down(GRACE), [Effect::Destroy], "it cannot hear");
