@@ -31,6 +31,7 @@ pub use help::HELP;
 
 use crate::agent::AgentState;
 use crate::container::events::Survey;
+use crate::container::volumes::VolumesOf;
 use crate::start::Started;
 use crate::{sandbox, sight};
 
@@ -197,7 +198,8 @@ fn sandboxes(agent: &Started, node: &Node) -> Finder {
             };
             let mut found = found.ok_or_else(nowhere)?;
             let acls = agent.config().settings().acls.now();
-            if acls.is_open() {
+            let is_plain = found.place.inside.as_os_str().is_empty();
+            if acls.is_open() && is_plain {
                 return Ok(found.place);
             }
             if found.run == sandbox::LATEST {
@@ -207,10 +209,17 @@ fn sandboxes(agent: &Started, node: &Node) -> Finder {
                 let newest = newest.await.map_err(unavailable)?;
                 found = found.of_run(&newest.ok_or_else(nowhere)?);
             }
-            let survey = agent.survey().await.map_err(unavailable)?;
-            let owner = sight::owner(&survey, &found.framework, &found.executor, &found.run);
-            sight::may_enter(owner, &acls, &who).map_err(Refusal::forbidden)?;
-            Ok(found.place)
+            if !acls.is_open() {
+                let survey = agent.survey().await.map_err(unavailable)?;
+                let owner = sight::owner(&survey, &found.framework, &found.executor, &found.run);
+                sight::may_enter(owner, &acls, &who).map_err(Refusal::forbidden)?;
+            }
+            let volumes = agent.volumes(VolumesOf {
+                framework: found.framework.clone(),
+                executor: found.executor.clone(),
+                run: found.run.clone(),
+            });
+            Ok(found.place_among(&volumes.await.map_err(unavailable)?))
         })
     })
 }

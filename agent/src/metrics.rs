@@ -135,11 +135,10 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     ] {
         put(name, value as f64);
     }
-    let used: Resources = survey
-        .containers
-        .iter()
-        .map(|container| &container.allocated)
-        .sum();
+    // What an executor that has ended had may be offered again, be its tasks' ends acknowledged or not.
+    let living = survey.containers.iter();
+    let living = living.filter(|container| container.phase != Phase::Terminated);
+    let used: Resources = living.map(|container| &container.allocated).sum();
     let (lent, regular) = (used.revocable(), used.non_revocable());
     for name in [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk] {
         for (suffix, total, used) in [

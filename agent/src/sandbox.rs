@@ -127,6 +127,8 @@ impl From<FileError> for ReadError {
             FileError::Outside { path } => Self::Outside { path },
             FileError::NotFound { .. } => Self::NotFound,
             FileError::System { source, .. } => Self::Io(source),
+            FileError::Denied { .. } => Self::Io(io::ErrorKind::PermissionDenied.into()),
+            FileError::Unnameable { .. } => Self::Io(io::ErrorKind::InvalidFilename.into()),
             _ => Self::NotAFile,
         }
     }

@@ -26,6 +26,7 @@ use crate::config::{Config, Settings};
 use crate::container::Containerizer;
 use crate::container::callers::{NotHeard, Prove, Speak, SubscribeStream};
 use crate::container::events::{Survey, TakeSurvey};
+use crate::container::volumes::VolumesOf;
 use crate::launcher::Launcher;
 use crate::ledger::book::{self, Book};
 use crate::ledger::reconfiguration::Incompatible;
@@ -34,6 +35,7 @@ use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
 use crate::operations::checkpoint::{Keeper, OpenStore};
 use crate::operations::held::Held;
+use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
@@ -399,6 +401,11 @@ impl Started {
     /// How its containers are.
     pub async fn survey(&self) -> Result<Survey, AskError> {
         self.containerizer.ask(TakeSurvey, PATIENCE).await
+    }
+
+    /// The volumes of one run of an executor.
+    pub(crate) async fn volumes(&self, of: VolumesOf) -> Result<Vec<Mount>, AskError> {
+        self.containerizer.ask(of, PATIENCE).await
     }
 
     /// The named operations that it knows of.

@@ -12,25 +12,31 @@ mod stage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use futures_util::stream::poll_fn;
+use futures_util::{FutureExt, StreamExt};
 use http::api::Streams;
 use http::rehearsal::{REFUSAL_MAX, answer, hostile_calls, said, very_many};
+use protocol::message::scheduler::KillTask;
 use protocol::message::task::RunTasks;
+use protocol::{KillPolicy, TaskInfo};
 use serde_json::{Value, json};
 use stage::*;
+use v1::recordio::Decoder;
 
 const PATH: &str = "/api/v1/executor";
 
 /// The routes of an agent that runs a task of the framework's own executor, and that one's token.
 async fn running(world: &World) -> (Router, String) {
-    world.master.tell(RunTasks {
-        framework: framework(),
-        tasks: vec![custom("a")],
-    });
+    running_of(world, custom("a")).await
+}
+
+async fn running_of(world: &World, task: TaskInfo) -> (Router, String) {
+    world.master.run(vec![task]);
     world.settle().await;
     let request = world.stage.launched.lock().unwrap()[0].clone();
     let token = request.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"].clone();
@@ -74,6 +80,101 @@ fn post(token: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request
         request = request.header(*name, *value);
     }
     request.body(body.into()).unwrap()
+}
+
+/// The events that wait in a stream.
+fn events(stream: &mut BodyDataStream) -> Vec<Value> {
+    let (mut decoder, mut all) = (Decoder::new(1 << 20), Vec::new());
+    while let Some(Some(piece)) = stream.next().now_or_never() {
+        let piece = piece.unwrap();
+        let mut rest = &piece[..];
+        while let Some(record) = decoder.next(&mut rest).unwrap() {
+            all.push(serde_json::from_slice(&record).unwrap());
+        }
+    }
+    all
+}
+
+/// SPEC 2.5, 2.8: all that executors of Mesos read of what they are told.
+#[test]
+fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_long_a_kill_may_take()
+{
+    world(Cast::default(), |world| async move {
+        let mut task = custom("a");
+        task.executor.as_mut().unwrap().data = b"hello".to_vec();
+        let (routes, token) = running_of(&world, task).await;
+        let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let begun = answer(&routes, post(&token, &[], subscribe)).await;
+        assert_eq!(begun.status(), 200);
+        world.settle().await;
+        let mut stream = begun.into_body().into_data_stream();
+        let told = events(&mut stream);
+        let [subscribed, launch] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(subscribed["type"], "SUBSCRIBED");
+        let subscribed = &subscribed["subscribed"];
+        let (container, _) = token.rsplit_once('.').unwrap();
+        assert_eq!(subscribed["container_id"]["value"], container);
+        let agent = &subscribed["agent_info"];
+        assert_eq!(agent["id"]["value"], agent_id().as_str());
+        assert_eq!(agent["port"], 5051);
+        let info = world.agent.state().await.unwrap().info;
+        assert_eq!(agent["hostname"], json!(info.hostname));
+        assert!(agent["resources"].is_array(), "{agent}");
+        let own = json!({ "value": framework_id().as_str() });
+        assert_eq!(subscribed["framework_info"]["id"], own);
+        let executor = &subscribed["executor_info"];
+        assert_eq!(executor["executor_id"]["value"], "own");
+        assert_eq!(executor["framework_id"], own);
+        assert_eq!(executor["data"], "aGVsbG8=");
+
+        assert_eq!(launch["type"], "LAUNCH");
+        let task = &launch["launch"]["task"];
+        assert_eq!(task["task_id"]["value"], "a");
+        assert_eq!(task["executor"]["framework_id"], own);
+        assert_eq!(task["executor"]["data"], "aGVsbG8=");
+
+        let grace_period = Duration::from_secs(7);
+        world.master.tell(KillTask {
+            framework_id: framework_id(),
+            task_id: task_id("a"),
+            agent_id: None,
+            kill_policy: Some(KillPolicy { grace_period }),
+        });
+        world.settle().await;
+        let policy = json!({ "grace_period": { "nanoseconds": 7_000_000_000_u64 } });
+        let kill = json!({ "task_id": { "value": "a" }, "kill_policy": policy });
+        assert_eq!(
+            events(&mut stream),
+            [json!({ "type": "KILL", "kill": kill })]
+        );
+    });
+}
+
+/// SPEC 2.5: it need not keep for ever what nobody here can do anything with.
+#[test]
+fn a_status_of_a_task_that_is_not_here_is_taken_and_acknowledged_and_told_to_nobody() {
+    world(Cast::default(), |world| async move {
+        let (routes, token) = running(&world).await;
+        let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
+        let begun = answer(&routes, post(&token, &[], subscribe)).await;
+        world.settle().await;
+        let mut stream = begun.into_body().into_data_stream();
+        assert_eq!(events(&mut stream).len(), 2);
+        let unknown = update("task_id", json!({ "value": "nobodys" }));
+        let unknown = call("UPDATE", json!({ "update": unknown })).to_string();
+        let taken = answer(&routes, post(&token, &[], unknown)).await;
+        assert_eq!(taken.status(), 202);
+        world.settle().await;
+        let uuid = "AAAAAAAAAAAAAAAAAAAAAA==";
+        let acknowledged = json!({ "task_id": { "value": "nobodys" }, "uuid": uuid });
+        assert_eq!(
+            events(&mut stream),
+            [json!({ "type": "ACKNOWLEDGED", "acknowledged": acknowledged })]
+        );
+        assert!(world.master.last("nobodys").is_none());
+    });
 }
 
 /// SPEC 2.1, 2.5: each by the field that it has wrong.

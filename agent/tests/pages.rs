@@ -9,6 +9,7 @@
 
 mod calls;
 mod common;
+mod figures;
 mod sandboxes;
 mod stage;
 

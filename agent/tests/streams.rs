@@ -15,7 +15,7 @@ use futures_util::{FutureExt, StreamExt};
 use http::api::{Bounds, Streams};
 use meros_agent::container::callers::{Caller, NotHeard, Proof, Speak, SubscribeStream, Words};
 use meros_agent::container::stream::{ExecutorStream, HEARTBEAT};
-use protocol::message::task::RunTasks;
+use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{ExecutorId, FrameworkInfo, Reason, Source, TaskState, TaskStatus, Uuid};
 use runtime::Timestamp;
 use serde_json::Value;
@@ -213,6 +213,59 @@ fn an_executor_is_looked_at_again_when_others_leave_too_much_unread() {
     });
 }
 
+/// SPEC 2.5: told twice and by two orders it has its time, and no more of it.
+#[test]
+fn an_executor_that_is_to_stop_has_its_grace_period_and_is_killed_when_that_is_over() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], false).await;
+        let mut body = subscribe(&world, Vec::new()).await;
+        let (framework_id, executor_id) = (framework_id(), ExecutorId::new("own").unwrap());
+        let end = EndExecutor {
+            framework_id: framework_id.clone(),
+            executor_id,
+        };
+        world.master.tell(end.clone());
+        world.settle().await;
+        assert_eq!(heard(&mut body), ["SUBSCRIBED", "LAUNCH a", "SHUTDOWN"]);
+        world.advance(2).await;
+        world.master.tell(end);
+        world.master.tell(ShutDownFramework { framework_id });
+        world.advance(2).await;
+        assert_eq!(heard(&mut body), Vec::<String>::new());
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        world.advance(2).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+    });
+}
+
+/// SPEC 2.5: its stream may have broken just as it was told so.
+#[test]
+fn an_executor_that_is_to_stop_is_told_so_again_when_it_subscribes_and_gets_no_more_time() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], true).await;
+        let body = subscribe(&world, Vec::new()).await;
+        world.master.tell(EndExecutor {
+            framework_id: framework_id(),
+            executor_id: ExecutorId::new("own").unwrap(),
+        });
+        world.settle().await;
+        drop(body);
+        world.advance(4).await;
+        let unacknowledged = vec![status("a", TaskState::Killed, 1)];
+        let mut body = subscribe(&world, unacknowledged).await;
+        assert_eq!(heard(&mut body), ["SHUTDOWN"]);
+        assert!(body.next().await.is_none(), "nothing comes after it");
+        assert_eq!(world.master.states("a"), [TaskState::Killed]);
+        assert!(world.stage.killed.lock().unwrap().is_empty());
+        world.advance(2).await;
+        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        let mut stranger = caller(&world);
+        stranger.proof = Proof::read("c.guess");
+        let (refused, _) = try_subscribe(&world, stranger, Vec::new()).await;
+        assert!(matches!(refused, Err(NotHeard::Unproved { .. })));
+    });
+}
+
 /// SPEC 2.5: without checkpointing an executor is expected to end with its connection.
 #[test]
 fn an_executor_without_checkpoint_has_its_grace_period_to_come_back() {
@@ -294,5 +347,31 @@ fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_double
         world.node.clock().advance(Duration::from_secs(900)).await;
         assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
         assert_eq!(world.master.states("b"), [TaskState::Failed]);
+    });
+}
+
+/// SPEC 2.5, 5.11: what is said again because nobody has acknowledged it is no sign of anything wrong.
+#[test]
+fn a_status_that_is_given_twice_is_a_valid_one_and_one_of_no_task_is_not() {
+    world(Cast::default(), |world| async move {
+        run(&world, &["a"], false).await;
+        let mut body = subscribe(&world, Vec::new()).await;
+        let running = status("a", TaskState::Running, 1);
+        give(&world, running.clone()).await.unwrap();
+        give(&world, running.clone()).await.unwrap();
+        drop(body);
+        body = subscribe(&world, vec![running]).await;
+        assert_eq!(heard(&mut body), ["SUBSCRIBED", "ACKNOWLEDGED a"]);
+        let counted = async || {
+            let counters = world.agent.counters().await.unwrap();
+            ["valid", "invalid"].map(|kind| counters[&format!("slave/{kind}_status_updates")])
+        };
+        assert_eq!(counted().await, [3.0, 0.0]);
+        give(&world, status("b", TaskState::Running, 2))
+            .await
+            .unwrap();
+        assert_eq!(heard(&mut body), ["ACKNOWLEDGED b"]);
+        assert_eq!(counted().await, [3.0, 1.0]);
+        assert!(world.master.last("b").is_none());
     });
 }

@@ -17,7 +17,7 @@ pub const AGENT_ID: &str = "MESOS_SLAVE_ID";
 pub const DIRECTORY: &str = "MESOS_DIRECTORY";
 /// The sandbox, as the executor sees it.
 pub const SANDBOX: &str = "MESOS_SANDBOX";
-/// Where the agent serves HTTP.
+/// Where the agent serves HTTP: `ADDRESS:PORT`, or with its host's name where that is all it knows or its certificate is looked at.
 pub const AGENT_ENDPOINT: &str = "MESOS_AGENT_ENDPOINT";
 /// How long the executor may take to stop.
 pub const SHUTDOWN_GRACE_PERIOD: &str = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD";

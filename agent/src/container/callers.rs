@@ -13,7 +13,7 @@ use runtime::prelude::*;
 
 use super::Containerizer;
 use super::machine::{Container, Phase};
-use super::stream::{ExecutorStream, Welcome};
+use super::stream::{ExecutorStream, Farewell, Welcome};
 use super::table::Table;
 
 /// Who says that it calls.
@@ -242,6 +242,20 @@ impl Containerizer {
         status
     }
 
+    /// What an executor says again when it subscribes.
+    fn hear_updates(
+        &mut self,
+        id: &ContainerId,
+        caller: &Caller,
+        updates: Vec<TaskStatus>,
+        ctx: &mut Context<Self>,
+    ) {
+        for status in updates {
+            let status = self.complete(id, caller, status, ctx);
+            self.hear_update(id, status, ctx);
+        }
+    }
+
     /// The processes of this container are gone: whoever still holds an end of its stream is none of them.
     pub(super) fn end_streams(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if !self.containers.get(id).is_some_and(Container::is_streamed) {
@@ -290,6 +304,12 @@ impl Handler<SubscribeStream> for Containerizer {
             let reason = "its container is gone".to_owned();
             return Err(NotHeard::NotNow { reason });
         };
+        if container.phase == Phase::Terminating {
+            // The stream that it heard with may have broken before it read that it should end.
+            let _ = stream.tell(Farewell); // One that has ended already has nobody to tell.
+            self.hear_updates(&id, &caller, updates, ctx);
+            return Ok(());
+        }
         let before = container.actor.clone();
         let (actor, executor) = (stream.pid(), container.executor.clone());
         let framework = container.framework.clone();
@@ -316,10 +336,7 @@ impl Handler<SubscribeStream> for Containerizer {
         };
         let _ = stream.tell(welcome); // One that has ended already is told in a moment.
         self.with(&id, ctx, |_| effects);
-        for status in updates {
-            let status = self.complete(&id, &caller, status, ctx);
-            self.hear_update(&id, status, ctx);
-        }
+        self.hear_updates(&id, &caller, updates, ctx);
         Ok(())
     }
 }

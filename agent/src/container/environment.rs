@@ -4,6 +4,7 @@
 //! network of its host, and not set where the agent was told none. `MESOS_DOMAIN_SOCKET` is never set: HTTP is served over TCP alone.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,6 +68,18 @@ fn grace(config: &Config, container: &Container) -> Duration {
     own.unwrap_or(config.settings.executor_shutdown_grace_period)
 }
 
+/// Where executors reach the agent, as by Mesos its address; its name where that is not known, or where its certificate must bear it.
+fn endpoint(config: &Config, agent: &AgentInfo) -> String {
+    let address = match config.settings.https_only {
+        true => agent.hostname.parse().ok(),
+        false => config.container_address(),
+    };
+    match address {
+        Some(address) => SocketAddr::new(address, agent.port).to_string(),
+        None => format!("{}:{}", agent.hostname, agent.port),
+    }
+}
+
 fn variables(
     config: &Config,
     agent: &AgentInfo,
@@ -76,7 +89,7 @@ fn variables(
 ) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let framework_id = container.framework.id.as_ref();
-    let endpoint = format!("{}:{}", agent.hostname, agent.port);
+    let endpoint = endpoint(config, agent);
     let checkpoint = container.framework.checkpoint;
     let mut all = vec![
         (
@@ -239,6 +252,29 @@ mod tests {
         assert_eq!(of(None, None), "");
         assert_eq!(of(Some("a.example"), Some([10, 0, 0, 7])), "10.0.0.7");
         assert_eq!(of(Some("10.0.0.8"), None), "10.0.0.8");
+    }
+
+    /// SPEC 2.5: what the name resolves to may be another machine, or nothing.
+    #[test]
+    fn an_executor_dials_the_address_of_its_agent_where_no_certificate_is_looked_at() {
+        let of = |hostname: &str, address: Option<&str>, https_only| {
+            let environment = environment_of(false, false, |chosen| {
+                chosen.hostname = Some(hostname.to_owned());
+                chosen.address = address.map(|address| address.parse().unwrap());
+                chosen.https_only = https_only;
+            });
+            let endpoint = environment["MESOS_AGENT_ENDPOINT"].clone();
+            let pid = format!("slave(1)@{endpoint}");
+            assert_eq!(environment["MESOS_SLAVE_PID"], pid);
+            endpoint
+        };
+        let name = "a.example";
+        assert_eq!(of(name, Some("10.0.0.7"), false), "10.0.0.7:5051");
+        assert_eq!(of(name, Some("::1"), false), "[::1]:5051");
+        assert_eq!(of(name, None, false), "a.example:5051");
+        assert_eq!(of("::1", None, false), "[::1]:5051");
+        assert_eq!(of(name, Some("10.0.0.7"), true), "a.example:5051");
+        assert_eq!(of("::1", Some("10.0.0.7"), true), "[::1]:5051");
     }
 
     #[test]

@@ -41,7 +41,12 @@ impl Containerizer {
                 self.forward(id, status, executor, ctx);
                 self.forget_if_over(id);
             }
-            Heard::Late | Heard::Unknown => {
+            // Executors are to say again what is not acknowledged.
+            Heard::Late => {
+                self.counts.valid_status_updates += 1;
+                self.hear_again(id, status, executor);
+            }
+            Heard::Unknown => {
                 self.counts.invalid_status_updates += 1;
                 self.hear_again(id, status, executor);
             }

@@ -176,6 +176,8 @@ pub struct Container {
     queue: VecDeque<TaskId>,
     /// Those of them that must be on the disk first.
     unwritten: BTreeSet<TaskId>,
+    /// Whether its executor was ever given a task, be it by an earlier process of the agent.
+    has_served: bool,
     /// What its live tasks become when it ends, if something else than failed.
     fate: Option<(TaskState, Reason, String)>,
 }
@@ -205,6 +207,7 @@ impl Container {
             completed: VecDeque::new(),
             queue: VecDeque::new(),
             unwritten: BTreeSet::new(),
+            has_served: false,
             fate: None,
         }
     }
@@ -260,6 +263,7 @@ impl Container {
         let id = info.task_id.clone();
         let at_once = self.is_heard() && !self.kept;
         let run = at_once.then(|| Effect::Run(Box::new(info.clone())));
+        self.has_served |= at_once;
         if run.is_none() {
             self.queue.push_back(id.clone());
         }
@@ -377,7 +381,8 @@ impl Container {
             Reason::TaskKilledDuringLaunch,
             message,
         ));
-        if !self.has_live_tasks() {
+        // Who has served before waits for its next task, and who is told to stop has its time.
+        if !self.has_served && self.takes_tasks() && !self.has_live_tasks() {
             effects.extend(self.destroy());
         }
         effects
@@ -418,6 +423,8 @@ impl Container {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
             }
+            // It has been told, or is being killed: its time goes on.
+            Phase::Terminating => Vec::new(),
             _ => self.destroy(),
         }
     }

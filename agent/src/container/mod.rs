@@ -18,7 +18,7 @@ pub mod order;
 pub mod stream;
 pub mod table;
 mod unplaced;
-mod volumes;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

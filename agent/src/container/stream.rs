@@ -1,16 +1,16 @@
 //! What an executor hears over HTTP: this actor stands where the driver of a native executor would, and writes events into a stream.
 //!
-//! Hears tasks, kills, messages and acknowledgements from the containerizer and the status updates. Remembers only its stream, and ends with
-//! it, which the containerizer is told as the end of any executor's actor. What executors say does not pass through here.
+//! Hears tasks, kills, messages and acknowledgements from the containerizer and the status updates. Remembers only its stream and whose executor
+//! it is, and ends with its stream, which the containerizer is told as the end of any executor's actor. What executors say does not pass through here.
 
 use std::time::Duration;
 
 use http::api::Events;
-use protocol::ContainerId;
 use protocol::message::executor::{
     EndTask, ExecutorSubscribed, LaunchTask, ShutDownExecutor, UpdateStored,
 };
 use protocol::message::scheduler::FrameworkMessage;
+use protocol::{ContainerId, FrameworkId};
 use runtime::prelude::*;
 use v1::schema::executor::Event;
 
@@ -27,10 +27,17 @@ pub struct Welcome {
     pub container_id: ContainerId,
 }
 
+/// The executor is to end: it hears that, and nothing else.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Farewell;
+
 /// The actor.
 #[derive(Debug)]
 pub struct ExecutorStream {
     events: Events,
+    /// Whose executor it is, once that is subscribed.
+    framework: Option<FrameworkId>,
     /// Whether a timer runs that looks at the reader again.
     looks: bool,
 }
@@ -40,6 +47,7 @@ impl ExecutorStream {
     pub fn new(events: Events) -> Self {
         Self {
             events,
+            framework: None,
             looks: false,
         }
     }
@@ -100,14 +108,24 @@ impl Handler<Welcome> for ExecutorStream {
     type Result = ();
     fn handle(&mut self, welcome: Welcome, ctx: &mut Context<Self>) {
         let event = Event::subscribed(&welcome.subscribed, &welcome.container_id);
+        self.framework = welcome.subscribed.framework.id;
         self.write(&event, ctx);
+    }
+}
+
+impl Handler<Farewell> for ExecutorStream {
+    type Result = ();
+    fn handle(&mut self, _: Farewell, ctx: &mut Context<Self>) {
+        self.write(&Event::shutdown(), ctx);
+        self.events.end();
     }
 }
 
 impl Handler<LaunchTask> for ExecutorStream {
     type Result = ();
     fn handle(&mut self, launch: LaunchTask, ctx: &mut Context<Self>) {
-        self.write(&Event::from(&launch), ctx);
+        let event = Event::launch(&launch, self.framework.as_ref());
+        self.write(&event, ctx);
     }
 }
 

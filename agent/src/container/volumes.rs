@@ -1,11 +1,55 @@
 //! Reservations and volumes as containers use them: a task may use what the agent has, and finds its volumes in its sandbox (SPEC 3.5).
 
-use protocol::{ContainerId, TaskInfo};
+use protocol::{ContainerId, ExecutorInfo, FrameworkId, TaskInfo};
 use resources::Resources;
+use runtime::prelude::*;
 
 use super::Containerizer;
 use super::machine::Phase;
 use crate::operations::volumes::{self, Mount};
+
+/// Which volumes has this run of an executor, or had it? None once it is forgotten.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "Vec<Mount>")]
+pub struct VolumesOf {
+    /// Whose executor's.
+    pub framework: String,
+    /// Which executor's.
+    pub executor: String,
+    /// Which run of it.
+    pub run: String,
+}
+
+impl VolumesOf {
+    fn names(&self, framework: &FrameworkId, executor: &ExecutorInfo, run: &ContainerId) -> bool {
+        run.as_str() == self.run
+            && framework.as_str() == self.framework
+            && executor.executor_id.as_str() == self.executor
+    }
+}
+
+impl Handler<VolumesOf> for Containerizer {
+    type Result = Vec<Mount>;
+    fn handle(&mut self, asked: VolumesOf, _: &mut Context<Self>) -> Vec<Mount> {
+        let mounts = |resources: &Resources| volumes::mounts(self.config.work_dir(), resources);
+        let mut here = self.containers.iter();
+        let here = here.find(|(framework, one)| asked.names(framework, &one.executor, &one.id));
+        if let Some((_, container)) = here {
+            let tasks = container.tasks().chain(container.completed());
+            let tasks = tasks.map(|task| &task.info.resources);
+            let all = tasks.chain([&container.executor.resources]);
+            return all.flat_map(mounts).collect();
+        }
+        let mut over = self.history.runs();
+        let over = over.find(|one| asked.names(&one.framework_id, &one.executor, &one.id));
+        over.map_or_else(Vec::new, |run| {
+            let tasks = run.tasks.iter().chain(&run.completed);
+            let tasks = tasks.map(|(task, _)| &task.resources);
+            let all = tasks.chain([&run.executor.resources]);
+            all.flat_map(mounts).collect()
+        })
+    }
+}
 
 impl Containerizer {
     /// Whether the agent has the reservations and volumes that a task is to use.

@@ -141,9 +141,13 @@ pub(super) fn status(
     let mut status = TaskStatus::from(told);
     status.agent_id = Some((&info.agent_id).into());
     status.executor_id = Some((&container.executor.executor_id).into());
-    status
-        .container_status
-        .get_or_insert_with(|| Box::new(container_status(container)));
+    let own = container_status(container);
+    let shown = status.container_status.get_or_insert_default();
+    shown.container_id = shown.container_id.take().or(own.container_id);
+    if shown.network_infos.is_empty() {
+        shown.network_infos = own.network_infos;
+    }
+    shown.executor_pid = shown.executor_pid.or(own.executor_pid);
     status
 }
 

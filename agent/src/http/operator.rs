@@ -28,6 +28,10 @@ pub(super) async fn call(
     request: Request,
 ) -> Result<Response, Refusal> {
     let asked: Asked<Call> = Asked::read_first(&pages.node, request).await?;
+    match asked.call.r#type.unwrap_or_default() {
+        CallType::Unknown | CallType::AttachContainerInput => {}
+        other => asked.expect_one(other)?,
+    }
     if asked.call.r#type == Some(CallType::SetLoggingLevel) {
         return pages.set_logging_level(&asked.call, &asked.subject);
     }

@@ -1,7 +1,8 @@
 //! Which files of an agent are shown: those in sandboxes, and no others (SPEC 3.9, 5.1).
 //!
 //! Pure. A sandbox has three names: its directory as `/state` shows it, and `/frameworks/F/executors/E/runs/C` with or without `/slave(1)` before
-//! it, where `C` is a container or `latest`. A sandbox is left by no link, also not into another one.
+//! it, where `C` is a container or `latest`. A sandbox is left by no link, also not into another one: what is in its volumes is found by the paths at
+//! which it has them, not by its links to them, which a task may change.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -10,6 +11,7 @@ use http::files::Place;
 use protocol::ContainerId;
 
 use crate::container::events::ContainerView;
+use crate::operations::volumes::Mount;
 
 /// A path in a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,29 @@ impl Sandbox {
         self.place.root.set_file_name(run.as_str());
         self
     }
+
+    /// The place itself: in the volume among these that is at a leading part of its path, or else in the sandbox.
+    pub fn place_among(self, mounts: &[Mount]) -> Place {
+        let inside = plain(&self.place.inside);
+        let below = |mount: &Mount| {
+            let at = plain(Path::new(&mount.container_path))?;
+            let rest = inside.as_ref()?.strip_prefix(&at).ok()?.to_owned();
+            let is_somewhere = !at.as_os_str().is_empty();
+            is_somewhere.then(|| (at, mount.volume.clone(), rest))
+        };
+        let innermost = mounts.iter().filter_map(below);
+        let innermost = innermost.max_by_key(|(at, ..)| at.components().count());
+        innermost.map_or(self.place, |(_, root, inside)| Place { root, inside })
+    }
+}
+
+/// The same path without `.`; nothing if it is not a plain path down.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let parts = path.components();
+    let parts = parts.filter(|part| *part != Component::CurDir);
+    parts
+        .map(|part| matches!(part, Component::Normal(_)).then_some(part))
+        .collect()
 }
 
 /// The sandbox that this path is in, where the agent's directory of frameworks is `frameworks`; `None` if it is in none.
@@ -89,6 +114,42 @@ pub(super) fn names(runs: &[&ContainerView]) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// SPEC 3.9.
+    #[test]
+    fn what_is_in_a_volume_is_found_by_the_path_that_its_container_has_it_at() {
+        let mount = |container_path: &str, volume: &str| Mount {
+            volume: volume.into(),
+            container_path: container_path.to_owned(),
+            shared: false,
+        };
+        let mounts = [
+            mount("data", "/v/1"),
+            mount("./deep/er/", "/v/2"),
+            mount("deep/er/est", "/v/3"),
+            mount(".", "/v/4"),
+            mount("../out", "/v/5"),
+        ];
+        for (path, root, inside) in [
+            ("", "", ""),
+            ("stdout", "", "stdout"),
+            ("data", "/v/1", ""),
+            ("./data/./a", "/v/1", "a"),
+            ("database", "", "database"),
+            ("deep", "", "deep"),
+            ("deep/er/a/b", "/v/2", "a/b"),
+            ("deep/er/est/c", "/v/3", "c"),
+            ("data/../stdout", "", "data/../stdout"),
+            ("../out/a", "", "../out/a"),
+        ] {
+            let sandbox = "/frameworks/f/executors/e/runs/c";
+            let found = find(Path::new("/w"), &format!("{sandbox}/{path}")).unwrap();
+            let own = found.place.root.clone();
+            let place = found.place_among(&mounts);
+            let root = if root.is_empty() { own } else { root.into() };
+            assert_eq!((place.root, place.inside), (root, inside.into()), "{path}");
+        }
+    }
 
     #[test]
     fn a_sandbox_has_three_names_and_nothing_else_is_shown() {

@@ -116,7 +116,10 @@ fn told(state: TaskState, half_seconds: u64) -> TaskStatus {
         TaskId::new("runs-0").unwrap(),
         Timestamp::from_nanos(half_seconds * 500_000_000),
     );
-    TaskStatus::new(id, state, Source::Executor, at)
+    TaskStatus {
+        container_id: Some(ContainerId::new("c-runs").unwrap()), // As each has that is told.
+        ..TaskStatus::new(id, state, Source::Executor, at)
+    }
 }
 
 /// The newest result of a check, as executors say it.

@@ -68,6 +68,21 @@ fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
                 (400, "length"),
             ),
             ("application/recordio", record("{"), (400, "expected")),
+            (
+                "application/recordio",
+                record(r#"{"type":"GET_STATE"}"#) + "garbage",
+                (415, "since GET_STATE is one message"),
+            ),
+            (
+                "application/recordio",
+                record(r#"{"type":"SET_LOGGING_LEVEL"}"#),
+                (415, "Content-Type is `application/recordio`"),
+            ),
+            (
+                "application/recordio",
+                record(&attach("OUTPUT")),
+                (415, "ATTACH_CONTAINER_OUTPUT is one message"),
+            ),
         ] {
             let mut request = request("POST", "/api/v1", content, body);
             for (name, value) in [

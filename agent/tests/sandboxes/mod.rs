@@ -1,5 +1,10 @@
 //! The pages of files of an agent that runs one task: names, answers and refusals.
 
+use protocol::message::operation::ApplyOperation;
+use resources::{
+    Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Resources, Scalar,
+};
+
 use super::*;
 
 /// SPEC 3.9: what is shown, and with which status each wrong question is refused, with the agent's name in front and without.
@@ -62,5 +67,179 @@ fn files_of_sandboxes_are_shown_by_each_of_their_names_and_nothing_else_is() {
                 );
             }
         }
+    });
+}
+
+/// SPEC 2.1, 3.9: what no file can be named is the asker's mistake, in the pages as in the calls.
+#[test]
+fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_here() {
+    world(Cast::default(), |world| async move {
+        let (routes, directory, _executor) = running(&world).await;
+        // Its own path would be too long to be listened at.
+        let short = world.work_dir.path().join("s");
+        let _socket = std::os::unix::net::UnixListener::bind(&short).unwrap();
+        std::fs::rename(short, format!("{directory}/socket")).unwrap();
+        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let (name, path) = ("n".repeat(256), "n/".repeat(2_049));
+        for (inside, status, words) in [
+            ("a%00b", 400, "without NUL"),
+            ("%00", 400, "without NUL"),
+            ("%00/../stdout", 403, "leads out"),
+            (&name, 400, "255 bytes at most"),
+            (&path, 400, "4095 bytes in all"),
+            ("%ff", 404, "no such file"),
+            ("%c0%ae%c0%ae/x", 404, "no such file"),
+            ("socket", 400, "is not a regular file"),
+            ("stdout/x", 404, "no such file"),
+            ("%2e%2e/x", 403, "leads out"),
+            ("/../x", 403, "leads out"),
+        ] {
+            for page in ["browse", "read", "download"] {
+                let path = format!("/files/{page}?path={directory}/{inside}");
+                let (found, text) = get(&path).await;
+                assert!(
+                    found == status && text.contains(words),
+                    "{path}: {found} {text}"
+                );
+            }
+        }
+        for (inside, status, words) in [
+            ("a\0b", 400, "without NUL"),
+            (&*name, 400, "255 bytes at most"),
+            ("socket", 400, "is not a regular file"),
+            ("../x", 403, "leads out"),
+        ] {
+            let path = json!({ "path": format!("{directory}/{inside}"), "offset": 0 });
+            for (kind, field) in [("LIST_FILES", "list_files"), ("READ_FILE", "read_file")] {
+                let call = json!({ "type": kind, field: path }).to_string();
+                let (found, text) = said(&routes, request("POST", "/api/v1", JSON, call)).await;
+                assert!(
+                    found == status && text.contains(words),
+                    "{kind} {inside}: {found} {text}"
+                );
+            }
+        }
+        for (path, status) in [
+            ("/files/browse?path=%00", 404),
+            (
+                "/files/browse?path=/frameworks/%00/executors/e/runs/latest",
+                400,
+            ),
+            (
+                "/files/browse?path=/frameworks/f/executors/e/runs/%00/a",
+                400,
+            ),
+            (
+                "/files/browse?path=/frameworks/f/executors/e/runs/latest/a",
+                404,
+            ),
+            ("/files/browse?path=%ff", 404),
+            ("/files/read?path=%ff&offset=%00", 400),
+            ("/files/read?path=DIR/stdout&offset=1&offset=2", 400),
+            ("/files/download?%00=%00", 400),
+            ("/state?%00", 200),
+            ("/state?jsonp=%ff", 200),
+            ("/containers?container_id=%00", 200),
+            ("/monitor/statistics?%ff=%ff", 200),
+            ("/flags?x", 200),
+        ] {
+            let path = path.replace("DIR", &directory);
+            let (found, text) = get(&path).await;
+            assert_eq!(found, status, "{path}: {text}");
+        }
+        let long = format!("/state?{}", "q".repeat(10_000));
+        assert_eq!(get(&long).await.0, 200);
+    });
+}
+
+/// Has the agent make a persistent volume, which containers have at `deep/data`.
+async fn volume(world: &World) -> Resources {
+    let reservation = Reservation::dynamic("ads".parse().unwrap(), None);
+    let reserved = Resources::parse("disk:8").unwrap();
+    let reserved = reserved.push_reservation(&reservation).unwrap();
+    let annotations = Annotations {
+        reservations: vec![reservation],
+        disk: Some(Box::new(DiskInfo::persistent("v", None, "deep/data"))),
+        ..Annotations::default()
+    };
+    let volume = Resource::annotated(Name::Disk, Scalar::whole(8), annotations).unwrap();
+    let volumes = Resources::from(volume);
+    let registered = world.master.heard.lock().unwrap().registrations[0]
+        .1
+        .clone();
+    let version = registered.resources.unwrap().version;
+    for conversion in [
+        Conversion::Reserve {
+            resources: reserved,
+        },
+        Conversion::Create {
+            volumes: volumes.clone(),
+        },
+    ] {
+        world.master.tell(ApplyOperation {
+            feedback: None,
+            conversion,
+            version,
+            serial: None,
+        });
+    }
+    world.settle().await;
+    volumes
+}
+
+/// SPEC 3.9: a sandbox leads to its volumes by links out of it, of which no other is followed.
+#[test]
+fn what_is_in_a_volume_is_shown_below_its_path_in_the_sandbox_and_to_no_more_people() {
+    world(Cast::default(), |world| async move {
+        let mut task = shell("the-task");
+        task.resources += &volume(&world).await;
+        world.master.run(vec![task]);
+        world.settle().await;
+        let (_executor, _) = world.executor(0).await;
+        let routes = routes(&world);
+        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let (_, state) = get("/state").await;
+        let state: Value = serde_json::from_str(&state).unwrap();
+        let executor = &state["frameworks"][0]["executors"][0];
+        let directory = executor["directory"].as_str().unwrap();
+        std::fs::write(format!("{directory}/deep/data/file"), "kept").unwrap();
+        std::os::unix::fs::symlink("/etc", format!("{directory}/deep/data/out")).unwrap();
+        let (framework, run) = (framework_id(), executor["container"].as_str().unwrap());
+        let runs = format!("/frameworks/{framework}/executors/the-task/runs");
+        let names = [
+            directory.to_owned(),
+            format!("{runs}/{run}"),
+            format!("{runs}/latest"),
+        ];
+        for name in &names {
+            for (path, status, words) in [
+                ("browse?path=DIR/deep/data", 200, "DIR/deep/data/file"),
+                ("read?path=DIR/deep/data/file&offset=0", 200, "kept"),
+                ("download?path=DIR/./deep/data/file", 200, "kept"),
+                ("browse?path=DIR/deep", 200, "DIR/deep/data"),
+                ("browse?path=DIR/deep/data/out", 403, "leads out"),
+                ("browse?path=DIR/deep/data/../../..", 403, "leads out"),
+                ("read?path=DIR/deep/data/nothing", 404, "nothing"),
+            ] {
+                let path = format!("/files/{}", path.replace("DIR", name));
+                let (found, text) = get(&path).await;
+                let words = words.replace("DIR", name);
+                assert!(
+                    found == status && text.contains(&words),
+                    "{path}: {found} {text}"
+                );
+            }
+        }
+        let files = json!({ "path": format!("{directory}/deep/data") });
+        let list = json!({ "type": "LIST_FILES", "list_files": files }).to_string();
+        let (status, text) = said(&routes, request("POST", "/api/v1", JSON, list)).await;
+        assert!(
+            status == 200 && text.contains("/deep/data/file"),
+            "{status} {text}"
+        );
+        let nobody = lists(true, &[Action::AccessSandboxes], "NONE");
+        world.acls.renew(nobody);
+        let path = format!("/files/browse?path={directory}/deep/data");
+        assert_eq!(get(&path).await.0, 403);
     });
 }

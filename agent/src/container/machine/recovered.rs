@@ -37,6 +37,7 @@ impl Container {
         } = found.record;
         let mut container = Self::new(id, framework, executor, is_command, token).keeping();
         (container.phase, container.leader) = (Phase::Recovering, leader);
+        container.has_served = true; // Its first task may have been given to it.
         let tasks = found.tasks.into_iter().map(|(info, state)| {
             let task = Task {
                 state: state.state,
@@ -83,6 +84,7 @@ impl Container {
             return Vec::new();
         };
         self.queue.remove(at);
+        self.has_served = true;
         let task = self.tasks.get(task_id);
         let run = task.map(|task| Effect::Run(Box::new(task.info.clone())));
         run.into_iter().collect()
@@ -118,6 +120,7 @@ impl Container {
         let tasks = lost.chain(&queued).filter_map(|id| self.tasks.get(id));
         let run = |info: &TaskInfo| Effect::Run(Box::new(info.clone()));
         let mut effects: Vec<Effect> = tasks.map(|task| run(&task.info)).collect();
+        self.has_served |= !effects.is_empty();
         let live = self.tasks.values().filter(|task| !task.state.is_terminal());
         effects.extend(live.filter_map(|task| {
             let policy = task.killing?.0.or(task.info.kill_policy);
@@ -316,6 +319,21 @@ mod tests {
         let effects = container.exited(Some(protocol::Termination::Signaled(9)));
         let reason = Reason::ExecutorReregistrationTimeout;
         assert_eq!(verdicts(&effects), [(id("t"), TaskState::Failed, reason)]);
+    }
+
+    /// SPEC 5.2.
+    #[test]
+    fn an_executor_that_is_not_back_yet_lives_on_when_a_task_is_killed_that_only_waited_for_it() {
+        let mut container = recovered(&[("ended", TaskState::Finished)]);
+        container.add(task("late"));
+        let effects = container.kill(&id("late"), None);
+        let killed = (
+            id("late"),
+            TaskState::Killed,
+            Reason::TaskKilledDuringLaunch,
+        );
+        assert_eq!((verdicts(&effects), effects.len()), (vec![killed], 1));
+        assert!(container.subscribe("secret", actor()).is_ok());
     }
 
     #[test]

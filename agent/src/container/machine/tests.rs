@@ -171,6 +171,44 @@ fn a_task_killed_before_its_executor_has_it_never_starts() {
     );
 }
 
+/// SPEC 5.2: only one that was never given a task ends with the last that waits for it.
+#[test]
+fn an_idle_executor_lives_on_when_a_task_is_killed_that_only_waited_for_it() {
+    let killed = |name| (id(name), TaskState::Killed, Reason::TaskKilledDuringLaunch);
+    let mut away = streamed();
+    away.heard(&id("a"), TaskState::Finished);
+    away.disconnected(GRACE);
+    away.add(task("b"));
+    let effects = away.kill(&id("b"), None);
+    assert_eq!((verdicts(&effects), effects.len()), (vec![killed("b")], 1));
+    away.add(task("c"));
+    let effects = away.drain(None);
+    assert_eq!((verdicts(&effects), effects.len()), (vec![killed("c")], 1));
+    assert!(away.takes_tasks());
+
+    let mut kept = container().keeping();
+    kept.add(task("a"));
+    kept.prepared(Ok(()));
+    kept.started(42);
+    kept.recorded(&id("a"));
+    kept.subscribe("secret", actor()).unwrap();
+    kept.heard(&id("a"), TaskState::Finished);
+    kept.add(task("b"));
+    assert_eq!(kept.kill(&id("b"), None).len(), 1, "not yet on the disk");
+    kept.add(task("c"));
+    kept.shut_down(GRACE);
+    assert_eq!(kept.kill(&id("c"), None).len(), 1, "it has its time");
+
+    let mut never = container().keeping();
+    never.add(task("a"));
+    never.prepared(Ok(()));
+    never.started(42);
+    never.subscribe("secret", actor()).unwrap();
+    let effects = never.kill(&id("a"), None);
+    assert_eq!(verdicts(&effects), [killed("a")]);
+    assert_eq!(effects.last(), Some(&Effect::Destroy));
+}
+
 #[test]
 fn a_running_task_is_killed_by_its_executor_with_the_tasks_policy_unless_another_is_given() {
     let own = KillPolicy {
@@ -395,6 +433,20 @@ fn an_executor_that_is_away_cannot_be_told_to_stop() {
             .is_err(),
         "its container is being ended"
     );
+}
+
+/// SPEC 2.5: it has its grace period whoever says it again, a master that is asked about one of its statuses above all.
+#[test]
+fn an_executor_that_is_told_twice_to_stop_keeps_its_grace_period() {
+    let mut told = running();
+    assert_eq!(told.shut_down(GRACE), [Effect::ShutDown(GRACE)]);
+    assert_eq!(told.shut_down(GRACE), []);
+    assert_eq!(told.phase, Phase::Terminating);
+    assert_eq!(told.destroy(), [Effect::Destroy], "when it is over");
+    assert_eq!(told.shut_down(GRACE), []);
+    let mut early = container();
+    early.prepared(Ok(()));
+    assert_eq!(early.shut_down(GRACE), [Effect::Destroy], "it cannot hear");
 }
 
 #[test]

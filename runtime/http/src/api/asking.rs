@@ -44,6 +44,8 @@ pub struct Asked<C> {
     pub subject: Subject,
     /// How the call was written.
     pub form: Form,
+    /// Whether it was the first of a stream of records.
+    pub is_streamed: bool,
     /// Whether it is so long that it should not wait in memory once its request is answered.
     pub is_large: bool,
     headers: HeaderMap,
@@ -78,16 +80,11 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             value(&headers, "Message-Content-Type"),
         )?;
         check_plain(&headers)?;
+        let is_streamed = matches!(content, Content::Stream(_));
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
             Content::Stream(form) if streams => (form, first_record(body).await?),
-            Content::Stream(_) => {
-                let found = value(&headers, "Content-Type").unwrap_or_default();
-                let expected =
-                    "application/json or application/x-protobuf, since a call is one message";
-                let bad = Invalid::new("Content-Type", found, expected);
-                return Err(Refused::Unsupported(bad).into());
-            }
+            Content::Stream(_) => return Err(no_stream(&headers, "a call")),
         };
         let small = read_small(form, &bytes);
         let (is_large, mut turn) = (small.is_none(), None);
@@ -104,6 +101,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
             call: call.map_err(Refusal::bad)?,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             form,
+            is_streamed,
             is_large,
             headers,
             turn,
@@ -159,6 +157,14 @@ impl Whole {
         };
         Ok((said.map_err(Refusal::bad)?, Heard(turn)))
     }
+}
+
+/// What is one message came as a stream.
+fn no_stream(headers: &HeaderMap, what: impl Display) -> Refusal {
+    let found = value(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
+    let forms = "application/json or application/x-protobuf";
+    let expected = format!("{forms}, since {what} is one message");
+    Refused::Unsupported(Invalid::new("Content-Type", found, expected)).into()
 }
 
 /// What these bytes say; none if that is large.
@@ -275,6 +281,14 @@ impl<C> Asked<C> {
     /// Drops the words, and keeps the turn of one that is large for as long as what was made of it is kept.
     pub fn heard(self) -> Heard {
         Heard(self.turn)
+    }
+
+    /// Refuses a call of this name if it came as the first of a stream: it is one message.
+    pub fn expect_one(&self, name: impl Display) -> Result<(), Refusal> {
+        match self.is_streamed {
+            true => Err(no_stream(&self.headers, name)),
+            false => Ok(()),
+        }
     }
 
     /// In which form one message is wanted.

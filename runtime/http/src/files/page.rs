@@ -45,9 +45,11 @@ pub fn routes(node: &Node, find: Finder) -> Router {
 impl From<FileError> for Refusal {
     fn from(error: FileError) -> Self {
         let status = match &error {
-            FileError::Outside { .. } => StatusCode::FORBIDDEN,
+            FileError::Outside { .. } | FileError::Denied { .. } => StatusCode::FORBIDDEN,
             FileError::NotFound { .. } => StatusCode::NOT_FOUND,
-            FileError::NotAFile { .. } | FileError::NotADirectory { .. } => StatusCode::BAD_REQUEST,
+            FileError::Unnameable { .. }
+            | FileError::NotAFile { .. }
+            | FileError::NotADirectory { .. } => StatusCode::BAD_REQUEST,
             FileError::TooMany { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             FileError::System { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -299,12 +301,16 @@ mod tests {
                 ("/shown/missing", 404, "`missing`: no such file"),
                 ("/shown/../secret", 403, "`../secret` leads out of"),
                 ("/shown", 400, "is not a regular file"),
+                ("/shown/a\0b", 400, "expected names without NUL"),
             ] {
                 let page = read_page(files(directory.path()), None, asked(path, Some("0"), None));
                 let (found, words) = body_of(page.await).await;
                 assert_eq!(found, status, "{path}: {words}");
                 assert!(words.contains(said), "{path}: {words}");
             }
+            let path = "x".to_owned();
+            let denied = Refusal::from(FileError::Denied { path });
+            assert_eq!(denied.status, 403, "{denied}");
             let page = browse_page(
                 files(directory.path()),
                 None,

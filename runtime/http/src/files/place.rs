@@ -16,6 +16,10 @@ use super::PIECE_MAX;
 /// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 16_384;
 
+/// The most bytes of a name, and of a path, that the system takes.
+const NAME_MAX: usize = 255;
+const PATH_MAX: usize = 4_095;
+
 /// A path that may be shown, if it stays inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -34,13 +38,27 @@ pub enum FileError {
         /// The path in its root.
         path: String,
     },
+    /// No file can have such a name.
+    #[error(
+        "path `{path}`: expected names without NUL, of {NAME_MAX} bytes at most, and {PATH_MAX} bytes in all"
+    )]
+    Unnameable {
+        /// The path in its root.
+        path: String,
+    },
+    /// The user that serves it may not read it.
+    #[error("path `{path}` may not be read by the user that this runs as")]
+    Denied {
+        /// The path in its root.
+        path: String,
+    },
     /// There is no such file.
     #[error("path `{path}`: no such file or directory")]
     NotFound {
         /// The path in its root.
         path: String,
     },
-    /// It is a directory, a pipe or a device.
+    /// It is a directory, a pipe, a socket or a device.
     #[error("path `{path}` is not a regular file")]
     NotAFile {
         /// The path in its root.
@@ -153,14 +171,17 @@ impl Place {
         self.inside.to_string_lossy().chars().take(200).collect()
     }
 
-    fn error(&self, error: io::Error) -> FileError {
+    fn error(&self, source: io::Error) -> FileError {
         let path = self.path();
-        match error.kind() {
+        match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileError::NotFound { path },
-            _ => FileError::System {
-                path,
-                source: error,
-            },
+            io::ErrorKind::PermissionDenied => FileError::Denied { path },
+            // A NUL never comes so far as the system, and has no number.
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
+                FileError::Unnameable { path }
+            }
+            _ if source.raw_os_error() == Some(Errno::ENXIO as i32) => FileError::NotAFile { path },
+            _ => FileError::System { path, source },
         }
     }
 
@@ -350,11 +371,16 @@ mod tests {
             );
         }
         assert_eq!(read(&place("inside"), 0, None).unwrap().size, 11);
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
         nix::unistd::mkfifo(&root.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         for (path, words) in [
             ("missing", "no such file"),
             ("stdout/x", "no such file"),
             ("pipe", "not a regular file"),
+            ("socket", "not a regular file"),
+            ("stdout\0", "without NUL"),
+            (&*"x".repeat(256), "255 bytes at most"),
+            (&*"x/".repeat(2_048), "4095 bytes in all"),
             ("inner", "not a regular file"),
             ("", "not a regular file"),
         ] {
@@ -363,6 +389,15 @@ mod tests {
         }
         let refused = browse(&place("stdout")).unwrap_err().to_string();
         assert!(refused.contains("not a directory"), "{refused}");
+        let gone = Place {
+            root: root.join("\0"),
+            inside: "".into(),
+        };
+        let refused = browse(&gone).unwrap_err().to_string();
+        assert!(refused.contains("without NUL"), "{refused}");
+        // Root may read everything, so that no file shows it.
+        let denied = place("stdout").error(io::ErrorKind::PermissionDenied.into());
+        assert!(matches!(denied, FileError::Denied { .. }), "{denied}");
     }
 
     #[test]

@@ -91,6 +91,19 @@ impl Event {
         }
     }
 
+    /// It has this task of its framework.
+    pub fn launch(launch: &LaunchTask, framework: Option<&FrameworkId>) -> Self {
+        let mut task = crate::schema::TaskInfo::from(&launch.task);
+        if let Some(executor) = &mut task.executor {
+            executor.framework_id = framework.map(Into::into);
+        }
+        Self {
+            r#type: Some(EventType::Launch),
+            launch: Some(Box::new(EventLaunch { task })),
+            ..Self::default()
+        }
+    }
+
     /// Bytes from its scheduler.
     pub fn message(data: Vec<u8>) -> Self {
         Self {
@@ -123,18 +136,6 @@ impl Event {
     pub fn heartbeat() -> Self {
         Self {
             r#type: Some(EventType::Heartbeat),
-            ..Self::default()
-        }
-    }
-}
-
-impl From<&LaunchTask> for Event {
-    fn from(launch: &LaunchTask) -> Self {
-        Self {
-            r#type: Some(EventType::Launch),
-            launch: Some(Box::new(EventLaunch {
-                task: (&launch.task).into(),
-            })),
             ..Self::default()
         }
     }

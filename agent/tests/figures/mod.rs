@@ -1,0 +1,80 @@
+//! The metrics of an agent: the names that alerts are set on, and what is in them when an executor has come and gone.
+
+use super::*;
+
+/// All that an agent serves of what SPEC 5.11 lists; what it has not is in `MOVING.md`.
+fn names() -> Vec<String> {
+    let own = "uptime_secs registered recovery_errors frameworks_active valid_status_updates invalid_status_updates \
+        valid_framework_messages invalid_framework_messages container_launch_errors";
+    let tasks = "staging starting running killing finished failed killed lost gone";
+    let executors = "registering running terminating terminated preempted";
+    let machine = "cpus_total load_1min load_5min load_15min mem_total_bytes mem_free_bytes";
+    let words = |words: &'static str, before: &'static str| {
+        let words = words.split_whitespace();
+        words.map(move |word| format!("{before}{word}"))
+    };
+    let mut all: Vec<String> = words(own, "slave/")
+        .chain(words(tasks, "slave/tasks_"))
+        .chain(words(executors, "slave/executors_"))
+        .chain(words(machine, "system/"))
+        .collect();
+    for kind in ["cpus", "gpus", "mem", "disk"] {
+        for lent in ["", "_revocable"] {
+            let figures = ["total", "used", "percent"];
+            all.extend(figures.map(|figure| format!("slave/{kind}{lent}_{figure}")));
+        }
+    }
+    all
+}
+
+/// SPEC 5.11.
+#[test]
+fn an_agents_metrics_have_the_names_that_alerts_are_set_on_and_count_no_executor_that_has_ended() {
+    let manners = Manners {
+        acknowledges: false,
+        ..Manners::default()
+    };
+    let cast = Cast {
+        manners,
+        ..Cast::default()
+    };
+    world(cast, |world| async move {
+        world.master.run(vec![custom("a")]);
+        world.settle().await;
+        let (_executor, _) = world.executor(0).await;
+        let routes = routes(&world);
+        let metrics = async || {
+            let (status, text) = said(&routes, request("GET", "/metrics/snapshot", JSON, "")).await;
+            assert_eq!(status, 200, "{text}");
+            serde_json::from_str::<Value>(&text).unwrap()
+        };
+        let busy = metrics().await;
+        let missing: Vec<String> = names()
+            .into_iter()
+            .filter(|name| !busy[name].is_number())
+            .collect();
+        assert!(missing.is_empty(), "{missing:?} in {busy}");
+        let shown = |metrics: &Value| {
+            [
+                "tasks_running",
+                "executors_running",
+                "cpus_used",
+                "cpus_percent",
+                "mem_used",
+            ]
+            .map(|name| metrics[format!("slave/{name}")].as_f64().unwrap())
+        };
+        assert_eq!(shown(&busy), [1.0, 1.0, 0.2, 0.05, 64.0]);
+        world.stage.happens(LauncherEvent::Exited {
+            container_id: world.stage.container(0),
+            termination: Termination::Exited(0),
+        });
+        world.settle().await;
+        let after = metrics().await;
+        assert_eq!(after["slave/tasks_failed"], 1.0);
+        assert_eq!(after["slave/executors_terminated"], 1.0);
+        // The end of its task is not acknowledged, so it is not forgotten.
+        assert!(!world.agent.survey().await.unwrap().containers.is_empty());
+        assert_eq!(shown(&after), [0.0; 5]);
+    });
+}
