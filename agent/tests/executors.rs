@@ -22,7 +22,6 @@ use futures_util::{FutureExt, StreamExt};
 use http::api::Streams;
 use http::rehearsal::{REFUSAL_MAX, answer, hostile_calls, said, very_many};
 use protocol::message::scheduler::KillTask;
-use protocol::message::task::RunTasks;
 use protocol::{KillPolicy, TaskInfo};
 use serde_json::{Value, json};
 use stage::*;
