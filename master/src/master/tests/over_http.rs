@@ -149,6 +149,7 @@ fn a_scheduler_that_was_replaced_says_nothing_any_more() {
                 framework: books.frameworks.get(&f).unwrap().info.clone(),
                 wants: Default::default(),
             },
+            became: Box::new(|| panic!("it is not that")),
         };
         let late = world.master.ask(update, PATIENCE).await.unwrap();
         let expected = "one that this scheduler speaks for and that is not over";
