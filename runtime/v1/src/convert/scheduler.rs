@@ -71,12 +71,40 @@ pub enum Said {
 pub struct Accepted {
     /// What is left.
     pub offers: AcceptOffers,
-    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`, for this reason.
-    pub tasks: Vec<(TaskId, Reason, Invalid)>,
+    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`.
+    pub tasks: Vec<Meaningless>,
     /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
     pub operations: Vec<(OperationId, Invalid)>,
     /// Operations that have no meaning here and no id by which somebody could be told of them.
     pub nameless: Option<Nameless>,
+}
+
+/// A task that has no meaning here, as far as it can be told of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Meaningless {
+    /// Its id.
+    pub task_id: TaskId,
+    /// What it is called.
+    pub name: String,
+    /// Where it was to run, if it says so in words that have a meaning.
+    pub agent_id: Option<AgentId>,
+    /// Why it does not run.
+    pub reason: Reason,
+    /// The same in words.
+    pub invalid: Invalid,
+}
+
+impl Meaningless {
+    /// An error is only an id that is none.
+    fn of(info: &TaskInfo, reason: Reason, invalid: Invalid) -> Result<Self, Invalid> {
+        Ok(Self {
+            task_id: id_of(info)?,
+            name: info.name.clone(),
+            agent_id: (&info.agent_id).try_into().ok(),
+            reason,
+            invalid,
+        })
+    }
 }
 
 /// Operations of which nobody can be told.
@@ -244,7 +272,10 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
                 filters: filters(decline.filters.as_ref()),
             })
         }
-        CallType::Request => Said::Unheard(kind),
+        CallType::Request => {
+            need("request", call.request.as_ref(), field)?;
+            Said::Unheard(kind)
+        }
     })
 }
 
@@ -357,9 +388,8 @@ impl Accepted {
             }
             Some((list, tasks)) => {
                 let bad = within(bad.clone(), place);
-                let ids = each(list, tasks, id_of)?;
-                self.tasks
-                    .extend(ids.into_iter().map(|id| (id, reason, bad.clone())));
+                let task = |info: &TaskInfo| Meaningless::of(info, reason, bad.clone());
+                self.tasks.extend(each(list, tasks, task)?);
             }
             None if id.is_none() => {
                 let first = || within(bad, place);
@@ -403,9 +433,9 @@ impl Accepted {
             match meant.at(&place) {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
-                    let id = id_of(info).at(&place)?;
                     let bad = within(bad, operation);
-                    self.tasks.push((id, Reason::TaskInvalid, bad));
+                    let task = Meaningless::of(info, Reason::TaskInvalid, bad);
+                    self.tasks.push(task.at(&place)?);
                 }
             }
         }
