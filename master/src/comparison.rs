@@ -217,9 +217,8 @@ impl Books {
         let mut kills = BTreeMap::new();
         if !self.early_kills.is_empty() {
             for (task, _) in &confirmed.tasks {
-                let whose = (task.framework_id.clone(), task.id.clone());
-                if let Some((_, policy)) = self.early_kills.remove(&whose) {
-                    kills.insert(whose, policy);
+                if let Some(policy) = self.take_early_kill(agent_id, &task.framework_id, &task.id) {
+                    kills.insert((task.framework_id.clone(), task.id.clone()), policy);
                 }
             }
         }
@@ -381,10 +380,7 @@ impl Books {
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
-        let early = self
-            .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()))
-            .map(|(_, policy)| policy);
+        let early = self.take_early_kill(agent_id, &framework_id, &info.task_id);
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {

@@ -293,7 +293,9 @@ fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
         let world = World::new(network, Config::default()).await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         world.allocator();
-        for roles in [BTreeSet::new(), BTreeSet::from(["other".to_owned()])] {
+        // One that it has not makes the whole call void, as in Mesos.
+        for roles in [&[][..], &["*"], &["other"], &["*", "other"]] {
+            let roles: BTreeSet<String> = roles.iter().map(|&role| role.to_owned()).collect();
             scheduler.tell(SuppressOffers {
                 framework_id: f.clone(),
                 roles: roles.clone(),
