@@ -241,12 +241,18 @@ impl Books {
         out: &mut Effects,
     ) {
         if scope.is_nothing() && held == Held::default() {
+            self.tell_of_changes(agent_id, pid, BTreeSet::new(), out);
             return self.kill_late(agent_id, pid, out); // They agree.
         }
+        let mut otherwise = BTreeSet::new();
         for info in held.frameworks {
             let Some(id) = info.id.clone() else { continue };
-            if self.frameworks.get(&id).is_none() && !self.frameworks.is_removed(&id) {
-                self.recover_framework(id, info, None, now, out);
+            match self.frameworks.get(&id) {
+                Some(known) if known.info != info => drop(otherwise.insert(id)),
+                None if !self.frameworks.is_removed(&id) => {
+                    self.recover_framework(id, info, None, now, out);
+                }
+                Some(_) | None => {}
             }
         }
         let mut over = self.bring_executors_together(agent_id, &scope, held.executors, out);
@@ -271,6 +277,7 @@ impl Books {
             let tasks = disowned;
             out.agent(pid, ToAgent::Disown(DisownTasks { tasks }));
         }
+        self.tell_of_changes(agent_id, pid, otherwise, out);
         self.kill_late(agent_id, pid, out);
     }
 
