@@ -95,7 +95,10 @@ fn a_framework_is_what_its_master_says_that_it_has_become() {
         };
         world.master.tell(changed.clone());
         world.settle().await;
-        assert_eq!(world.agent.survey().await.unwrap().frameworks, [framework.clone()]);
+        assert_eq!(
+            world.agent.survey().await.unwrap().frameworks,
+            [framework.clone()]
+        );
         // What the agent itself says of tasks is in the words that it knows now.
         world.master.kill("never-here");
         world.settle().await;

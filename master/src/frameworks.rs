@@ -211,7 +211,11 @@ impl Frameworks {
         ids: impl Iterator<Item = &'a FrameworkId>,
     ) -> impl Iterator<Item = &'a FrameworkId> {
         // As good as always none has, and none is looked at.
-        let ids = ids.take(if self.changed.is_empty() { 0 } else { usize::MAX });
+        let ids = ids.take(if self.changed.is_empty() {
+            0
+        } else {
+            usize::MAX
+        });
         ids.filter(|id| self.changed.contains(*id))
     }
 

@@ -79,7 +79,9 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         // It is remembered as any other that was refused, and whoever asks hears the same again.
         let of = books.tasks.of_framework(&f).unwrap();
         let completed = of.completed();
-        let completed: Vec<_> = completed.map(|task| (&*task.name, &task.agent_id)).collect();
+        let completed: Vec<_> = completed
+            .map(|task| (&*task.name, &task.agent_id))
+            .collect();
         assert_eq!(completed, [("the bad one", &a), ("the pod one", &a)]);
         let asked = ReconcileTasks {
             framework_id: f.clone(),

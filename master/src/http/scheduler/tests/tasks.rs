@@ -71,7 +71,10 @@ impl Story {
     }
 
     async fn says(&self, call: Value) {
-        let status = self.stage.call(&self.id, &self.stream.id, call.clone()).await;
+        let status = self
+            .stage
+            .call(&self.id, &self.stream.id, call.clone())
+            .await;
         assert_eq!(status, 202, "{call}");
         self.stage.settle().await;
     }
@@ -152,7 +155,8 @@ fn a_task_is_completed_by_the_acknowledgement_of_its_end_and_by_no_other() {
         story.reports("t", TaskState::Running, 1).await;
         story.reports("t", TaskState::Finished, 2).await;
         let told = story.told();
-        let [running, finished] = [0, 1].map(|number: usize| told[number]["update"]["status"].clone());
+        let [running, finished] =
+            [0, 1].map(|number: usize| told[number]["update"]["status"].clone());
         assert_eq!(finished["state"], "TASK_FINISHED");
         let acknowledge = |agent: &Value, uuid: &Value| {
             let said = json!({ "agent_id": agent, "task_id": finished["task_id"], "uuid": uuid });
@@ -167,8 +171,15 @@ fn a_task_is_completed_by_the_acknowledgement_of_its_end_and_by_no_other() {
         ] {
             story.says(call).await;
             assert_eq!(story.agent.heard(), vec!["acknowledge t"; heard]);
-            let books = story.stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let of = books.tasks.of_framework(&FrameworkId::new(&story.id).unwrap());
+            let books = story
+                .stage
+                .master
+                .ask(TakeSnapshot, PATIENCE)
+                .await
+                .unwrap();
+            let of = books
+                .tasks
+                .of_framework(&FrameworkId::new(&story.id).unwrap());
             assert_eq!(of.unwrap().completed().count(), completed);
         }
         let invalid = "master/invalid_status_update_acknowledgements";
@@ -187,7 +198,10 @@ fn a_framework_hears_of_its_own_executors_ends_and_of_an_agent_that_is_out_of_re
         let offer = story.offer().await;
         assert_eq!(offer["executor_ids"], json!([{ "value": "e" }]));
         let address = &offer["url"]["address"];
-        assert_eq!((&address["hostname"], &address["port"]), (&json!("host-1"), &json!(5051)));
+        assert_eq!(
+            (&address["hostname"], &address["port"]),
+            (&json!("host-1"), &json!(5051))
+        );
         for executor in ["e", "t"] {
             story.stage.tell(ExecutorExited {
                 agent_id: agent.clone(),
@@ -208,17 +222,31 @@ fn a_framework_hears_of_its_own_executors_ends_and_of_an_agent_that_is_out_of_re
         let mut told = Vec::new();
         for _ in 0..7 {
             story.stage.pass(15).await;
-            told.extend(story.told().into_iter().filter(|event| event["type"] != "HEARTBEAT"));
+            told.extend(
+                story
+                    .told()
+                    .into_iter()
+                    .filter(|event| event["type"] != "HEARTBEAT"),
+            );
         }
-        let kinds: Vec<_> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let kinds: Vec<_> = told
+            .iter()
+            .map(|event| event["type"].as_str().unwrap())
+            .collect();
         assert_eq!(kinds, ["RESCIND", "UPDATE", "UPDATE", "FAILURE"]);
         assert_eq!(told[0]["rescind"]["offer_id"], offer["id"]);
         for update in &told[1..3] {
             let status = &update["update"]["status"];
             assert_eq!(status["state"], "TASK_UNREACHABLE");
-            assert!(status["unreachable_time"]["nanoseconds"].is_number(), "{status}");
+            assert!(
+                status["unreachable_time"]["nanoseconds"].is_number(),
+                "{status}"
+            );
         }
-        assert_eq!(told[3]["failure"], json!({ "agent_id": { "value": agent.as_str() } }));
+        assert_eq!(
+            told[3]["failure"],
+            json!({ "agent_id": { "value": agent.as_str() } })
+        );
     });
 }
 

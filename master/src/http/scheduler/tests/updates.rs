@@ -97,7 +97,11 @@ fn a_framework_says_for_which_of_its_roles_it_wants_no_offers() {
             let mut call = json!({ "type": kind });
             call[kind.to_lowercase()] = json!({ "roles": roles });
             assert_eq!(stage.call(&id, &stream.id, call).await, 202);
-            assert_eq!(suppressed().await, (left.to_owned(), dropped), "{kind} {roles}");
+            assert_eq!(
+                suppressed().await,
+                (left.to_owned(), dropped),
+                "{kind} {roles}"
+            );
         }
     });
 }
@@ -117,7 +121,8 @@ fn pages_show_a_frameworks_own_page_as_it_was_last_said() {
         let shown = async || {
             let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
             let mut pages = crate::http::tests::everything(&books, &Chosen::default());
-            let [state, summary] = [0, 1].map(|page| pages[page]["frameworks"][0]["webui_url"].take());
+            let [state, summary] =
+                [0, 1].map(|page| pages[page]["frameworks"][0]["webui_url"].take());
             assert_eq!(state, summary);
             state
         };
