@@ -315,8 +315,8 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
         stage.settle().await;
         let (events, _) = stream.events();
         assert_eq!(operations(&events), ["one OPERATION_FINISHED"]);
-        let told = value(&events[0])["update_operation_status"]["status"].take();
-        assert_eq!(told["agent_id"]["value"], agent.id.as_str());
+        let finished = value(&events[0])["update_operation_status"]["status"].take();
+        assert_eq!(finished["agent_id"]["value"], agent.id.as_str());
         let ask = |operations: Value| json!({ "type": "RECONCILE_OPERATIONS", "reconcile_operations": { "operations": operations } });
         let named = |id: &str| json!({ "operation_id": { "value": id } });
         let asked = ask(json!([named("two"), named("nobody's")]));
@@ -344,7 +344,7 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
         );
         // Its agent says it again until it hears that it is taken.
         let acknowledge = json!({ "type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
-            "agent_id": told["agent_id"], "operation_id": told["operation_id"], "uuid": told["uuid"],
+            "agent_id": finished["agent_id"], "operation_id": finished["operation_id"], "uuid": finished["uuid"]["value"],
         } });
         assert_eq!(stage.call(&id, &stream.id, acknowledge).await, 202);
         stage.settle().await;
