@@ -3,6 +3,8 @@
 //! A call is refused as a whole where nothing of it makes sense. Of an ACCEPT only those operations and tasks are left out that have no meaning
 //! here, each with its reason, so that the others go on and their framework hears of each that has an id (SPEC 2.2).
 
+mod meaningless;
+
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
     DeclineInverseOffers, DeclineOffers, FrameworkFailed, FrameworkMessage, InverseOfferRescinded,
@@ -10,11 +12,12 @@ use protocol::message::scheduler::{
     ReconcileOperations, ReconcileTasks, ReviveOffers, StatusChanged, SuppressOffers, TearDown,
 };
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, TaskId,
-    Termination, Wants,
+    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, Termination,
+    Wants,
 };
 use resources::Invalid;
 
+pub use self::meaningless::Meaningless;
 use super::ids::uuid;
 use super::task::check_executor;
 use super::{At, all, demands, each, need, refuse, some, write};
@@ -77,34 +80,6 @@ pub struct Accepted {
     pub operations: Vec<(OperationId, Invalid)>,
     /// Operations that have no meaning here and no id by which somebody could be told of them.
     pub nameless: Option<Nameless>,
-}
-
-/// A task that has no meaning here, as far as it can be told of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Meaningless {
-    /// Its id.
-    pub task_id: TaskId,
-    /// What it is called.
-    pub name: String,
-    /// Where it was to run, if it says so in words that have a meaning.
-    pub agent_id: Option<AgentId>,
-    /// Why it does not run.
-    pub reason: Reason,
-    /// The same in words.
-    pub invalid: Invalid,
-}
-
-impl Meaningless {
-    /// An error is only an id that is none.
-    fn of(info: &TaskInfo, reason: Reason, invalid: Invalid) -> Result<Self, Invalid> {
-        Ok(Self {
-            task_id: id_of(info)?,
-            name: info.name.clone(),
-            agent_id: (&info.agent_id).try_into().ok(),
-            reason,
-            invalid,
-        })
-    }
 }
 
 /// Operations of which nobody can be told.
@@ -456,10 +431,6 @@ fn tasks_of(operation: &OfferOperation) -> Option<(&'static str, &[TaskInfo])> {
         }
         _ => None,
     }
-}
-
-fn id_of(task: &TaskInfo) -> Result<TaskId, Invalid> {
-    (&task.task_id).try_into().at("task_id")
 }
 
 impl Event {
