@@ -24,7 +24,9 @@ use protocol::message::registration::{
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
 };
-use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{
+    DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
+};
 use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -392,6 +394,7 @@ impl Process for Agent {
         ears.hear::<EndExecutor>(&[Role::Master]);
         ears.hear::<DrainTasks>(&[Role::Master]);
         ears.hear::<ShutDownFramework>(&[Role::Master]);
+        ears.hear::<FrameworkChanged>(&[Role::Master]);
         ears.hear::<DisownTasks>(&[Role::Master]);
         ears.hear::<ShutDownAgent>(&[Role::Master]);
         ears.hear::<ReadSandbox>(&[Role::Master, Role::Operator]);

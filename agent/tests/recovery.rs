@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use meros_agent::{AgentEnd, LauncherEvent};
 use protocol::message::registration::Reregistered;
-use protocol::message::task::RunTasks;
-use protocol::{Reason, TaskState};
+use protocol::message::task::{FrameworkChanged, RunTasks};
+use protocol::{Capability, Reason, TaskState};
 use runtime::rehearsal::let_fall;
 use stage::*;
 
@@ -80,6 +80,41 @@ fn an_executor_subscribes_at_the_next_process_and_the_agent_comes_back_with_its_
         assert_eq!(script.heard()[3..], ["kill a None", "launch c"]);
         world.advance(10).await;
         assert!(world.stage.killed.lock().unwrap().is_empty());
+    });
+}
+
+/// SPEC 3.2: what runs already goes by it, and so does the next process of the agent.
+#[test]
+fn a_framework_is_what_its_master_says_that_it_has_become() {
+    world(silent(), |world| async move {
+        run(&world, &["a"]).await;
+        let mut framework = kept_framework();
+        framework.capabilities.insert(Capability::PartitionAware);
+        let changed = FrameworkChanged {
+            framework: framework.clone(),
+        };
+        world.master.tell(changed.clone());
+        world.settle().await;
+        assert_eq!(
+            world.agent.survey().await.unwrap().frameworks,
+            [framework.clone()]
+        );
+        // What the agent itself says of tasks is in the words that it knows now.
+        world.master.kill("never-here");
+        world.settle().await;
+        assert_eq!(world.master.states("never-here"), [TaskState::Dropped]);
+        let stage = still_there(&world);
+        let world = world.restart(stage).await;
+        world.settle().await;
+        assert_eq!(world.agent.survey().await.unwrap().frameworks, [framework]);
+    });
+    // One that has nothing here is not known by it.
+    world(silent(), |world| async move {
+        world.master.tell(FrameworkChanged {
+            framework: kept_framework(),
+        });
+        world.settle().await;
+        assert_eq!(world.agent.survey().await.unwrap().frameworks, []);
     });
 }
 

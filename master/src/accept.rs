@@ -318,11 +318,12 @@ impl Books {
         let known = self.frameworks.get(framework);
         let (state, reason) = (TaskState::Dropped, void.reason);
         let status = master_status(known, &task.task_id, state, reason, &void.message, now);
+        let status = status.on(&task.agent_id);
         self.refuse(framework, task, state, status, out);
     }
 
     /// Tells that this task is refused in that state, and remembers it.
-    fn refuse(
+    pub(crate) fn refuse(
         &mut self,
         framework: &FrameworkId,
         task: &TaskInfo,

@@ -217,9 +217,8 @@ impl Books {
         let mut kills = BTreeMap::new();
         if !self.early_kills.is_empty() {
             for (task, _) in &confirmed.tasks {
-                let whose = (task.framework_id.clone(), task.id.clone());
-                if let Some((_, policy)) = self.early_kills.remove(&whose) {
-                    kills.insert(whose, policy);
+                if let Some(policy) = self.take_early_kill(agent_id, &task.framework_id, &task.id) {
+                    kills.insert((task.framework_id.clone(), task.id.clone()), policy);
                 }
             }
         }
@@ -242,12 +241,18 @@ impl Books {
         out: &mut Effects,
     ) {
         if scope.is_nothing() && held == Held::default() {
+            self.tell_of_changes(agent_id, pid, BTreeSet::new(), out);
             return self.kill_late(agent_id, pid, out); // They agree.
         }
+        let mut otherwise = BTreeSet::new();
         for info in held.frameworks {
             let Some(id) = info.id.clone() else { continue };
-            if self.frameworks.get(&id).is_none() && !self.frameworks.is_removed(&id) {
-                self.recover_framework(id, info, None, now, out);
+            match self.frameworks.get(&id) {
+                Some(known) if known.info != info => drop(otherwise.insert(id)),
+                None if !self.frameworks.is_removed(&id) => {
+                    self.recover_framework(id, info, None, now, out);
+                }
+                Some(_) | None => {}
             }
         }
         let mut over = self.bring_executors_together(agent_id, &scope, held.executors, out);
@@ -272,6 +277,7 @@ impl Books {
             let tasks = disowned;
             out.agent(pid, ToAgent::Disown(DisownTasks { tasks }));
         }
+        self.tell_of_changes(agent_id, pid, otherwise, out);
         self.kill_late(agent_id, pid, out);
     }
 
@@ -381,10 +387,7 @@ impl Books {
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
-        let early = self
-            .early_kills
-            .remove(&(framework_id.clone(), info.task_id.clone()))
-            .map(|(_, policy)| policy);
+        let early = self.take_early_kill(agent_id, &framework_id, &info.task_id);
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {

@@ -17,7 +17,9 @@ use protocol::message::scheduler::{
     OperationChanged, StatusChanged, TasksRevoked,
 };
 use protocol::message::standby::YouLead;
-use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{
+    DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
+};
 use protocol::{AgentId, FrameworkId, OfferId};
 use runtime::{Pid, Timestamp};
 
@@ -78,6 +80,8 @@ pub enum ToAgent {
     Drain(DrainTasks),
     /// The framework is no more.
     ShutDownFramework(ShutDownFramework),
+    /// The framework is something else.
+    FrameworkChanged(Box<FrameworkChanged>),
     /// These are not known here.
     Disown(DisownTasks),
     /// Stop.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState, Wants};
 use runtime::{Pid, Timestamp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
@@ -75,6 +75,8 @@ pub struct Frameworks {
     removed: BTreeSet<FrameworkId>,
     removed_order: VecDeque<FrameworkId>,
     sessions: u64,
+    /// Of those that have not ended, which have become something else under this master: an agent that was away may know them as they were.
+    changed: FxHashSet<FrameworkId>,
 }
 
 impl Frameworks {
@@ -89,6 +91,7 @@ impl Frameworks {
             removed: BTreeSet::new(),
             removed_order: VecDeque::new(),
             sessions: 0,
+            changed: FxHashSet::default(),
         }
     }
 
@@ -197,6 +200,25 @@ impl Frameworks {
         Some(framework.is_connected())
     }
 
+    /// It has become something else.
+    pub(crate) fn note_change(&mut self, id: &FrameworkId) {
+        self.changed.insert(id.clone());
+    }
+
+    /// Those of these that have become something else under this master, as they are now.
+    pub(crate) fn changed<'a>(
+        &'a self,
+        ids: impl Iterator<Item = &'a FrameworkId>,
+    ) -> impl Iterator<Item = &'a FrameworkId> {
+        // As good as always none has, and none is looked at.
+        let ids = ids.take(if self.changed.is_empty() {
+            0
+        } else {
+            usize::MAX
+        });
+        ids.filter(|id| self.changed.contains(*id))
+    }
+
     /// It wants offers for these roles, or no longer; empty is all of its roles.
     pub fn suppress(&mut self, id: &FrameworkId, roles: &BTreeSet<String>, suppressed: bool) {
         let Some(framework) = self.known.get_mut(id) else {
@@ -225,6 +247,7 @@ impl Frameworks {
             self.by_scheduler.remove(&scheduler);
         }
         self.dealings.remove(id);
+        self.changed.remove(id);
         framework.unregistered = Some(now);
         self.remember_removed(id.clone());
         self.completed.push_back(Completed {

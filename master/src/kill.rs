@@ -15,12 +15,18 @@ use runtime::Timestamp;
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent};
 use crate::permission::Asker;
+use crate::tasks::Task;
 
 /// Kills of tasks that no agent has reported yet, while some have still to come back; with the agent, where it is known.
 pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), (Option<AgentId>, Option<KillPolicy>)>;
 
 /// How many of them are remembered; more are dropped, and said again by the driver when it next subscribes.
 const EARLY_KILLS_MAX: usize = 100_000;
+
+/// Whether the kill is of a task of this id on another agent: a name may be given again, and whoever says where means that one alone.
+fn is_elsewhere(task: &Task, named: Option<&AgentId>) -> bool {
+    named.is_some_and(|agent| *agent != task.agent_id)
+}
 
 impl Books {
     /// A task should end.
@@ -32,6 +38,11 @@ impl Books {
     pub(crate) fn pass_on_kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         let (framework, id) = (&call.framework_id, &call.task_id);
         match self.tasks.get(framework, id) {
+            Some(task) if is_elsewhere(task, call.agent_id.as_ref()) => {
+                let agent = &task.agent_id;
+                tracing::warn!(%framework, task = %id, %agent, named = ?call.agent_id, "a kill that names another agent than its task's is dropped");
+                self.counters.count("master/dropped_messages");
+            }
             Some(task) if !task.told.is_terminal() => {
                 let agent = task.agent_id.clone();
                 let policy = call.kill_policy;
@@ -51,6 +62,25 @@ impl Books {
                 None => self.counters.count("master/dropped_messages"),
             },
         }
+    }
+
+    /// The kill that waited for this task, if it is meant: how it should end.
+    pub(crate) fn take_early_kill(
+        &mut self,
+        agent_id: &AgentId,
+        framework: &FrameworkId,
+        task: &TaskId,
+    ) -> Option<Option<KillPolicy>> {
+        if self.early_kills.is_empty() {
+            return None;
+        }
+        let whose = (framework.clone(), task.clone());
+        let (named, policy) = self.early_kills.remove(&whose)?;
+        if named.is_none_or(|named| named == *agent_id) {
+            return Some(policy);
+        }
+        self.counters.count("master/dropped_messages");
+        None
     }
 
     /// No agent is awaited any more: the kills of tasks that none of them has reported are answered.

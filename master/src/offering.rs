@@ -190,12 +190,13 @@ impl Books {
             .dealt(framework, Dealing::OfferDeclined, declined);
     }
 
-    /// The framework wants offers again. Roles that it has not are ignored.
+    /// The framework wants offers again.
     pub fn revive(&mut self, call: ReviveOffers, out: &mut Effects) {
         self.counters.count("master/messages_revive_offers");
-        let Some(roles) = self.roles_of(&call.framework_id, call.roles) else {
+        if !self.has_roles(&call.framework_id, &call.roles) {
             return;
-        };
+        }
+        let roles = call.roles;
         self.frameworks.suppress(&call.framework_id, &roles, false);
         let framework_id = call.framework_id;
         out.allocator(ToAllocator::Revived(Revived {
@@ -207,9 +208,10 @@ impl Books {
     /// The framework wants no more offers. Those that are out stay.
     pub fn suppress(&mut self, call: SuppressOffers, out: &mut Effects) {
         self.counters.count("master/messages_suppress_offers");
-        let Some(roles) = self.roles_of(&call.framework_id, call.roles) else {
+        if !self.has_roles(&call.framework_id, &call.roles) {
             return;
-        };
+        }
+        let roles = call.roles;
         self.frameworks.suppress(&call.framework_id, &roles, true);
         let framework_id = call.framework_id;
         out.allocator(ToAllocator::Suppressed(Suppressed {
@@ -218,18 +220,17 @@ impl Books {
         }));
     }
 
-    /// Those of `roles` that the framework has; empty stays empty, which is all. `None` if nothing is left of them.
-    fn roles_of(
-        &self,
-        framework: &FrameworkId,
-        roles: BTreeSet<String>,
-    ) -> Option<BTreeSet<String>> {
-        let known = &self.frameworks.get(framework)?.info.roles;
-        if roles.is_empty() {
-            return Some(roles);
-        }
-        let mine = &roles & known;
-        (!mine.is_empty()).then_some(mine)
+    /// Whether the framework has all these roles; none are all of its own. A call with one that it has not is dropped as a whole, as by Mesos.
+    fn has_roles(&mut self, framework: &FrameworkId, roles: &BTreeSet<String>) -> bool {
+        let Some(known) = self.frameworks.get(framework) else {
+            return false;
+        };
+        let Some(role) = roles.difference(&known.info.roles).next() else {
+            return true;
+        };
+        tracing::warn!(%framework, role, "a call with a role that its framework has not is dropped");
+        self.counters.count("master/dropped_messages");
+        false
     }
 
     /// What an agent lends has changed: its total is replaced, and offers of revocable resources there are rescinded.

@@ -4,10 +4,12 @@
 //! others go on; where the offers are void, so are they all. All else that is said over HTTP is said by drivers as well, and decided where that is.
 
 use protocol::message::task::EndExecutor;
-use protocol::{AgentId, ExecutorId, FrameworkId, TaskState};
+use protocol::{AgentId, ExecutorId, FrameworkId, TaskInfo, TaskState};
+use resources::Resources;
 use runtime::Timestamp;
-use v1::convert::scheduler::{Accepted, Nameless};
+use v1::convert::scheduler::{Accepted, Meaningless, Nameless};
 
+use crate::accept::Void;
 use crate::books::{Books, master_status};
 use crate::effects::{Effects, Tell, ToAgent};
 
@@ -28,16 +30,8 @@ impl Books {
         let void = self.accept_unless_void(offers, now, out).err();
         // Where the offers are not there, nothing else counts.
         let agent = agent.filter(|_| void.is_none());
-        for (task, reason, invalid) in tasks {
-            let known = self.frameworks.get(&framework);
-            let (state, reason, message) = match &void {
-                Some(void) => (TaskState::Dropped, void.reason, void.message.clone()),
-                None => (TaskState::Error, reason, invalid.to_string()),
-            };
-            let mut status = master_status(known, &task, state, reason, message, now);
-            status.agent_id.clone_from(&agent);
-            self.task_ended(&framework, &status);
-            self.tell_status(&framework, status, out);
+        for task in tasks {
+            self.refuse_meaningless(&framework, agent.as_ref(), task, void.as_ref(), now, out);
         }
         if let Some(Nameless { count, first }) = nameless {
             self.counters.add("master/operations_nameless", count);
@@ -50,6 +44,43 @@ impl Books {
             let named = (Some(id), None);
             self.refuse_operation(&framework, agent.as_ref(), named, &reason, out);
         }
+    }
+
+    /// Tells that a task which has no meaning here does not run, and remembers it as any other that is refused. It is where its offers are or,
+    /// if these are void, where it was to run.
+    fn refuse_meaningless(
+        &mut self,
+        framework: &FrameworkId,
+        offered: Option<&AgentId>,
+        task: Meaningless,
+        void: Option<&Void>,
+        now: Timestamp,
+        out: &mut Effects,
+    ) {
+        let (state, reason, message) = match void {
+            Some(void) => (TaskState::Dropped, void.reason, void.message.clone()),
+            None => (TaskState::Error, task.reason, task.invalid.to_string()),
+        };
+        let known = self.frameworks.get(framework);
+        let mut status = master_status(known, &task.task_id, state, reason, message, now);
+        status.agent_id = offered.cloned().or_else(|| task.agent_id.clone());
+        let Some(agent_id) = status.agent_id.clone() else {
+            // Nowhere is no place to be remembered at.
+            self.task_ended(framework, &status);
+            return self.tell_status(framework, status, out);
+        };
+        let named = TaskInfo {
+            name: task.name,
+            task_id: task.task_id,
+            agent_id,
+            resources: Resources::default(),
+            command: None,
+            executor: None,
+            data: Vec::new(),
+            kill_policy: None,
+            labels: Default::default(),
+        };
+        self.refuse(framework, &named, state, status, out);
     }
 
     /// An executor should end, with its tasks: its agent sees to it. One whose agent is away stays, as with a message to it.

@@ -11,6 +11,7 @@ use runtime::Pid;
 
 use crate::books::Books;
 use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+use crate::tasks::Task;
 
 impl Books {
     /// An agent reports a task's new state.
@@ -111,13 +112,16 @@ impl Books {
         };
         self.counters
             .count("master/valid_status_update_acknowledgements");
-        self.tasks
-            .acknowledge(&call.framework_id, &call.task_id, call.uuid);
+        let (framework, task) = (&call.framework_id, &call.task_id);
+        let there = |task: &Task| task.agent_id == call.agent_id;
+        if self.tasks.get(framework, task).is_some_and(there) {
+            self.tasks.acknowledge(framework, task, call.uuid);
+        }
         out.agent(&agent.pid, ToAgent::Acknowledge(call));
     }
 
-    /// An executor has ended: what it held itself is free, and its framework hears of it. The end of a command executor
-    /// says nothing that its task's last status does not, unless the task has not ended.
+    /// A framework's own executor has ended: what it held itself is free, and its framework hears of it (SPEC 2.3 FAILURE). Of one that the books
+    /// do not know nothing is told: the end of a command executor is the end of its task, of which its agent says so itself.
     pub fn executor_exited(&mut self, message: ExecutorExited, out: &mut Effects) {
         self.counters.count("master/messages_exited_executor");
         let ExecutorExited {
@@ -129,20 +133,8 @@ impl Books {
         let freed = self
             .tasks
             .remove_executor(&agent_id, &framework_id, &executor_id);
-        let unfinished = protocol::TaskId::new(executor_id.as_str())
-            .ok()
-            .and_then(|task| self.tasks.get(&framework_id, &task))
-            .is_some_and(|task| {
-                task.agent_id == agent_id
-                    && task.executor_id == executor_id
-                    && !task.state.is_terminal()
-            });
-        if freed.is_none() && !unfinished {
-            return;
-        }
-        if let Some(freed) = freed {
-            self.recovered(freed, None, out);
-        }
+        let Some(freed) = freed else { return };
+        self.recovered(freed, None, out);
         let lost = Lost {
             agent_id,
             executor_id: Some(executor_id),

@@ -135,6 +135,11 @@ impl Books {
             wants: message.wants,
             recovered: false,
         });
+        let known = self.frameworks.get(&framework_id);
+        let is_other = |before: &Framework| known.is_some_and(|now| now.info != before.info);
+        if before.as_ref().is_some_and(is_other) {
+            self.tell_of_change(&framework_id, out);
+        }
         self.frameworks.dealt(&framework_id, Dealing::Subscribe, 1);
         self.frameworks.dealt(&framework_id, Dealing::Subscribed, 1);
         Ok(Subscribed {

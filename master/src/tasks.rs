@@ -176,6 +176,15 @@ impl Tasks {
         self.by_agent.get(agent)
     }
 
+    /// The agents that have something of that framework.
+    pub fn agents_of(&self, framework: &FrameworkId) -> BTreeSet<&AgentId> {
+        let of = self.by_framework.get(framework).into_iter();
+        let tasks = of.flat_map(|of| of.active()).map(|task| &task.agent_id);
+        let own = |on: &OnAgent| on.executors().any(|(owner, _)| owner == framework);
+        let executors = self.by_agent.iter().filter(|(_, on)| own(on));
+        tasks.chain(executors.map(|(agent, _)| agent)).collect()
+    }
+
     /// The framework's own executor of that id there.
     pub fn executor(
         &self,

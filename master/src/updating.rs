@@ -1,16 +1,20 @@
-//! Updating: a framework becomes something else, or wants other offers, without subscribing anew (SPEC 2.2 UPDATE_FRAMEWORK).
+//! Updating: a framework becomes something else, or wants other offers, without subscribing anew (SPEC 2.2 UPDATE_FRAMEWORK); and how its agents hear of that.
 //!
 //! Pure decisions on [`Books`]. The registry stands between `prepare_update` and the other half, as with a subscription. What may never
 //! change (user, principal, checkpointing) stays; offers that are out stay, but for those of roles that were left.
 
+use std::collections::BTreeSet;
+
 use module_api::allocator::FrameworkAdded;
-use protocol::FrameworkId;
 use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
+use protocol::message::task::FrameworkChanged;
+use protocol::{AgentId, FrameworkId};
 use resources::Invalid;
+use runtime::Pid;
 
 use crate::books::Books;
 use crate::dealings::Dealing;
-use crate::effects::{Effects, Tell, ToAllocator};
+use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
 use crate::subscription::FrameworkPrepared;
 use crate::validation;
 
@@ -67,10 +71,15 @@ impl Books {
         let FrameworkPrepared {
             info, framework_id, ..
         } = prepared;
+        let known = self.frameworks.get(&framework_id);
+        let changes = known.is_some_and(|known| known.info != info);
         let Some(active) = self.frameworks.update(&framework_id, &info, &message.wants) else {
             let reason = "the framework was removed meanwhile".to_owned();
             return Err(SubscriptionRefused::Never { reason });
         };
+        if changes {
+            self.tell_of_change(&framework_id, out);
+        }
         self.rescind_of_roles_left(&framework_id, out);
         out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
             framework_id,
@@ -79,6 +88,42 @@ impl Books {
             active,
         })));
         Ok(())
+    }
+
+    /// The framework has become something else: the agents that have something of it are told, or would go by what it was until they launch something
+    /// for it (SPEC 3.2). One that is away is told when it is back.
+    pub(crate) fn tell_of_change(&mut self, id: &FrameworkId, out: &mut Effects) {
+        self.frameworks.note_change(id);
+        for agent in self.tasks.agents_of(id) {
+            if let Some(agent) = self.agents.connected(agent) {
+                self.tell_what_it_is(id, &agent.pid, out);
+            }
+        }
+    }
+
+    /// An agent is back: it is told what those of its frameworks are that it knew otherwise, or that have changed under this master. Of a change
+    /// that it missed under an earlier one, and has not told itself, it hears with the next launch.
+    pub(crate) fn tell_of_changes(
+        &self,
+        agent_id: &AgentId,
+        pid: &Pid,
+        mut otherwise: BTreeSet<FrameworkId>,
+        out: &mut Effects,
+    ) {
+        let on = self.tasks.on_agent(agent_id).into_iter();
+        let there = on.flat_map(|on| on.frameworks());
+        otherwise.extend(self.frameworks.changed(there).cloned());
+        for id in otherwise {
+            self.tell_what_it_is(&id, pid, out);
+        }
+    }
+
+    fn tell_what_it_is(&self, id: &FrameworkId, agent: &Pid, out: &mut Effects) {
+        if let Some(framework) = self.frameworks.get(id) {
+            let framework = framework.info.clone();
+            let changed = Box::new(FrameworkChanged { framework });
+            out.agent(agent, ToAgent::FrameworkChanged(changed));
+        }
     }
 
     fn rescind_of_roles_left(&mut self, id: &FrameworkId, out: &mut Effects) {

@@ -80,7 +80,7 @@ fn messages() -> Vec<Fuzzed> {
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged TasksRevoked Lost FrameworkFailed
         InverseOffersMade InverseOfferRescinded AcceptInverseOffers DeclineInverseOffers
         StandBy YouLead GetState ChangeState
-        RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor
+        RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor FrameworkChanged
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
         ViewMaintenanceSchedule ViewMaintenanceStatus UpdateMaintenanceSchedule StartMaintenance StopMaintenance

@@ -5,7 +5,9 @@ use protocol::message::registration::{DisownTasks, TermSeen};
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask,
 };
-use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
+use protocol::message::task::{
+    DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
+};
 use runtime::prelude::*;
 
 use super::Agent;
@@ -76,6 +78,7 @@ hands_on!(
     EndExecutor,
     DrainTasks,
     ShutDownFramework,
+    FrameworkChanged,
     DisownTasks
 );
 

@@ -159,6 +159,18 @@ impl Containerizer {
         Ok(entries)
     }
 
+    /// Puts these containers into the ledger anew, as far as they are kept there: their framework has become something else.
+    pub(super) fn record_again(&self, containers: &[ContainerId]) {
+        let containers = containers.iter().filter_map(|id| self.containers.get(id));
+        let kept = containers.filter(|container| container.is_kept());
+        let entries = kept.map(|container| Entry::container(&container.id, &container.record()));
+        match entries.collect::<Result<Vec<_>, Garbled>>() {
+            Ok(entries) if entries.is_empty() => {}
+            Ok(entries) => self.keep(entries, None),
+            Err(garbled) => tracing::error!(%garbled, "what a framework is now cannot be kept"),
+        }
+    }
+
     /// How one of a container's tasks is, for the ledger, if it goes there.
     pub(super) fn state_record(
         &self,

@@ -5,6 +5,7 @@
 //! master only to pass on messages and ends of executors. Never judges a task: the master has.
 
 pub mod callers;
+mod changed;
 pub mod deadlines;
 mod ended;
 mod environment;
@@ -143,12 +144,12 @@ impl Containerizer {
             );
             return;
         };
+        self.learn(framework);
         let known = self.frameworks.entry(framework_id.clone());
         let known = known.or_insert_with(|| Framework {
             info: framework.clone(),
             ending: false,
         });
-        known.info = framework.clone();
         known.ending = false;
         self.history.framework_back(&framework_id);
         let keeps = self.keeps(framework);

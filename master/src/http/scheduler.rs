@@ -140,11 +140,15 @@ impl Hall {
                     wants,
                 };
                 let becomes = Become(update.framework.clone());
-                let asked = master.ask(HttpUpdate { scheduler, update }, SUBSCRIBE_PATIENCE);
+                let update = HttpUpdate {
+                    scheduler,
+                    update,
+                    // One that has ended since has nothing more to write.
+                    became: Box::new(move || subscriber.tell_always(becomes)),
+                };
+                let asked = master.ask(update, SUBSCRIBE_PATIENCE);
                 let updated = asked.await.map_err(Refusal::not_now)?;
                 updated.map_err(decide::not_updated)?;
-                // One that has ended since has nothing more to write.
-                let _ = subscriber.tell(becomes);
                 Ok(StatusCode::OK.into_response())
             }
             Said::Reconcile(ReconcileTasks { tasks, .. }) if tasks.is_empty() => {

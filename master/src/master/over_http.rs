@@ -50,12 +50,14 @@ impl Message for HttpReconcile {
 }
 
 /// The framework is something else from now on; answered when that is recorded.
-#[derive(Debug)]
 pub(crate) struct HttpUpdate {
     /// The actor that hears in its stead.
     pub scheduler: Pid,
     /// What it is.
     pub update: UpdateFramework,
+    /// Tells that actor so, in the turn in which it comes true: ahead of all that is said to it as what it is then, and whether or not anybody
+    /// still waits for the answer.
+    pub became: Box<dyn FnOnce() + Send>,
 }
 
 impl Message for HttpUpdate {
@@ -175,7 +177,11 @@ impl Handler<HttpUpdate> for Master {
     type Result = Reply<Result<(), NotUpdated>>;
 
     fn handle(&mut self, message: HttpUpdate, ctx: &mut Context<Self>) -> Self::Result {
-        let HttpUpdate { scheduler, update } = message;
+        let HttpUpdate {
+            scheduler,
+            update,
+            became,
+        } = message;
         let (promise, reply) = promise();
         let id = update.framework_id.clone();
         if !self.speaks_for(&scheduler, &id) {
@@ -190,6 +196,9 @@ impl Handler<HttpUpdate> for Master {
             return reply;
         }
         self.update_framework(update, ctx, move |master, updated| {
+            if updated.is_ok() {
+                became();
+            }
             let is_over =
                 master.removing.contains(&id) || master.books.frameworks.get(&id).is_none();
             promise.answer(updated.map_err(|refused| match refused {

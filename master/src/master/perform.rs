@@ -83,6 +83,7 @@ impl Master {
             ToAgent::EndExecutor(message) => node.tell(pid, message),
             ToAgent::Drain(message) => node.tell(pid, message),
             ToAgent::ShutDownFramework(message) => node.tell(pid, message),
+            ToAgent::FrameworkChanged(message) => node.tell(pid, *message),
             ToAgent::Disown(message) => node.tell(pid, message),
             ToAgent::ShutDown(message) => node.tell(pid, message),
             ToAgent::RegisterAgain => node.tell(pid, PingAgent { connected: false }),

@@ -115,6 +115,7 @@ records! {
     );
     EndExecutor(&[Role::Master]) => |m| format!("end {}", m.executor_id);
     ShutDownFramework(&[Role::Master]) => |m| format!("shut down {}", short(&m.framework_id));
+    FrameworkChanged(&[Role::Master]) => |m| format!("framework {}", m.framework.name);
     DisownTasks(&[Role::Master]) => |m| {
         let ids: Vec<_> = m.tasks.iter().map(|(_, t)| t.to_string()).collect();
         format!("disown {}", ids.join(" "))

@@ -40,6 +40,12 @@ impl OnAgent {
             .map(|((framework, _), (info, _))| (framework, info))
     }
 
+    /// Whose they are, each as often as it has something there.
+    pub fn frameworks(&self) -> impl Iterator<Item = &FrameworkId> {
+        let tasks = self.tasks.keys().map(|(framework, _)| framework);
+        tasks.chain(self.executors.keys().map(|(framework, _)| framework))
+    }
+
     /// The frameworks' own executors there, each with its place in the agent's digests.
     pub fn placed_executors(&self) -> impl Iterator<Item = (&(FrameworkId, ExecutorId), u64)> {
         let placed = |(key, (_, print)): (_, &(_, Print))| (key, print.place);

@@ -360,6 +360,9 @@ fn a_released_message_keeps_its_bytes() {
             framework_id: framework_id.clone(),
             executor_id: executor_id.clone(),
         }),
+        line(FrameworkChanged {
+            framework: framework(),
+        }),
         line(SubscribeExecutor {
             framework_id: framework_id.clone(),
             executor_id: executor_id.clone(),

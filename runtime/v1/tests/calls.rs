@@ -146,7 +146,7 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let told: Vec<String> = accepted
         .tasks
         .iter()
-        .map(|(id, reason, bad)| format!("{id} {}: {bad}", reason.name()))
+        .map(|task| format!("{} {}: {}", task.task_id, task.reason.name(), task.invalid))
         .collect();
     assert_eq!(
         told,
@@ -174,7 +174,8 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let because = "operations[0].id is `op`: expected none, since a launch has no status";
     assert_eq!(refused(&accepted), format!("op: {because}"));
     let told = accepted.tasks.iter();
-    let told: Vec<String> = told.map(|(id, _, bad)| format!("{id}: {bad}")).collect();
+    let told = told.map(|task| format!("{}: {}", task.task_id, task.invalid));
+    let told: Vec<String> = told.collect();
     let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
     assert_eq!(told, expected);
     assert!(accepted.offers.operations.is_empty());
@@ -229,11 +230,14 @@ fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed(
     };
     let proceed: Vec<&str> = tasks.iter().map(|task| task.task_id.as_str()).collect();
     assert_eq!(proceed, ["bare", "own"]);
-    let [(id, _, bad)] = &accepted.tasks[..] else {
+    let [task] = &accepted.tasks[..] else {
         panic!("{:?}", accepted.tasks)
     };
+    // What can be told of it is told.
+    assert_eq!(task.name, "t");
+    assert_eq!(task.agent_id, Some("a".parse().unwrap()));
     assert_eq!(
-        format!("{id}: {bad}"),
+        format!("{}: {}", task.task_id, task.invalid),
         "other: operations[0].launch.task_infos[2].executor.framework_id.value is `g`: expected `f`, whose call it is, or none"
     );
 }

@@ -271,7 +271,7 @@ pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
 mod tests {
     use protocol::message::scheduler::AcceptOffers;
     use protocol::{Filters, OfferId};
-    use v1::convert::scheduler::Accepted;
+    use v1::convert::scheduler::{Accepted, Meaningless};
 
     use super::*;
 
@@ -407,11 +407,13 @@ mod tests {
                     operations: vec![destroy.clone(); operations],
                     filters,
                 },
-                tasks: vec![(
-                    "t".parse().unwrap(),
-                    protocol::Reason::TaskInvalid,
-                    resources::Invalid::new("name", "", "one"),
-                )],
+                tasks: vec![Meaningless {
+                    task_id: "t".parse().unwrap(),
+                    name: "t".to_owned(),
+                    agent_id: None,
+                    reason: protocol::Reason::TaskInvalid,
+                    invalid: resources::Invalid::new("name", "", "one"),
+                }],
                 operations: Vec::new(),
                 nameless: None,
             }))

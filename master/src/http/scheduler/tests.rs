@@ -4,6 +4,8 @@ mod dealings;
 mod forbidden;
 mod many;
 mod offers;
+mod tasks;
+mod updates;
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use v1::schema::scheduler::Event;
 
 use super::*;
 use crate::config::Config;
-use crate::registry::MemoryRegistry;
+use crate::registry::{MemoryRegistry, Registry};
 
 /// A page with its master.
 struct Stage {
@@ -34,9 +36,12 @@ impl Stage {
     }
 
     async fn with(node: &Node, config: Config) -> Self {
+        Self::over(node, config, Box::new(MemoryRegistry::new())).await
+    }
+
+    async fn over(node: &Node, config: Config, registry: Box<dyn Registry>) -> Self {
         let nobody = Pid::new("allocator", node.id().clone(), 0);
         let allocator = AllocatorRef::new(node.refer(nobody));
-        let registry = Box::new(MemoryRegistry::new());
         let started = crate::start(node, config, 0, allocator, registry).unwrap();
         node.clock().settle().await;
         let hall = Hall {
@@ -375,6 +380,13 @@ fn what_cannot_be_taken_has_its_status_and_says_why() {
                 &nobody,
                 400,
                 "kill is `absent`",
+            ),
+            (
+                json!({"type": "REQUEST", "framework_id": id}),
+                Some(&*own),
+                &nobody,
+                400,
+                "request is `absent`",
             ),
             (
                 json!({"type": "REVIVE", "framework_id": id}),

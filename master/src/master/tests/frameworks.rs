@@ -293,7 +293,9 @@ fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
         let world = World::new(network, Config::default()).await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         world.allocator();
-        for roles in [BTreeSet::new(), BTreeSet::from(["other".to_owned()])] {
+        // One that it has not makes the whole call void, as in Mesos.
+        for roles in [&[][..], &["*"], &["other"], &["*", "other"]] {
+            let roles: BTreeSet<String> = roles.iter().map(|&role| role.to_owned()).collect();
             scheduler.tell(SuppressOffers {
                 framework_id: f.clone(),
                 roles: roles.clone(),
@@ -304,7 +306,10 @@ fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
             });
         }
         world.settle().await;
-        assert_eq!(world.allocator(), ["suppressed 0000", "revived 0000"]);
+        let both = ["suppressed 0000", "revived 0000"];
+        assert_eq!(world.allocator(), [both, both].concat());
+        let books = world.books().await;
+        assert_eq!(books.counters.get("master/dropped_messages"), 4);
     });
 }
 
@@ -368,5 +373,76 @@ fn a_framework_becomes_something_else_without_subscribing_anew() {
         assert_eq!(scheduler.heard().len(), 1, "one offer was rescinded");
         let recorded = world.whims.state().frameworks[&f].info.clone();
         assert_eq!((recorded.name.as_str(), recorded.roles.len()), ("net", 1));
+    });
+}
+
+/// SPEC 3.2: agents go by what a framework is, not by what it was when it last launched something.
+#[test]
+fn agents_with_something_of_a_framework_are_told_what_it_has_become() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = story(network, 60).await;
+        let (idle, _) = world.agent("agent-2").await;
+        let named = |name: &str| FrameworkInfo {
+            id: Some(f.clone()),
+            failover_timeout: Duration::from_secs(60),
+            ..FrameworkInfo::new("nobody", name)
+        };
+        let becomes = async |name: &str| {
+            let update = UpdateFramework {
+                framework_id: f.clone(),
+                framework: named(name),
+                wants: Default::default(),
+            };
+            let (node, master) = (&scheduler.node, &scheduler.master);
+            node.ask(master, update, PATIENCE).await.unwrap().unwrap();
+            world.settle().await;
+        };
+        let nothing = Vec::<String>::new();
+        becomes("web").await;
+        assert_eq!(agent.heard(), nothing, "it is that already");
+        becomes("new").await;
+        assert_eq!(agent.heard(), ["framework new"]);
+        assert_eq!(idle.heard(), nothing, "it has nothing of it");
+        // One that is away hears it when it is back, whether or not it says itself what it knows.
+        world.network.leave("agent-1");
+        world.settle().await;
+        becomes("newer").await;
+        let agent = world.member("agent-1", "agent", Role::Agent).await;
+        let tasks = || vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks()).await.unwrap();
+        world.settle().await;
+        assert_eq!(agent.heard(), ["framework newer"]);
+
+        // So it is where a scheduler comes back as something else.
+        let again = world.member("web-2", "scheduler", Role::Framework).await;
+        for heard in [&["framework newest"][..], &[]] {
+            subscribe(&again, named("newest")).await.unwrap();
+            world.settle().await;
+            assert_eq!(agent.heard(), heard);
+        }
+    });
+}
+
+/// The same of a change that an agent has missed under an earlier master, if it says what it knows.
+#[test]
+fn an_agent_that_knows_a_framework_otherwise_than_the_registry_is_told() {
+    rehearse_network(|network| async move {
+        let (first, (mut agent, a), (_, f)) = story(network.clone(), 3600).await;
+        let known = first.whims.state().frameworks[&f].info.clone();
+        network.leave("master");
+        let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
+        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
+        let mut other = known.clone();
+        other.name = "what it was".to_owned();
+        for (said, heard) in [(known, &[][..]), (other, &["framework web"])] {
+            let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+            let mut message = registration(&agent, Some(a.clone()), tasks);
+            message.held.frameworks = vec![said];
+            let registered = agent.node.ask(&agent.master, message, PATIENCE).await;
+            registered.unwrap().unwrap();
+            world.settle().await;
+            assert_eq!(agent.heard(), heard);
+        }
     });
 }

@@ -1,7 +1,7 @@
 //! Calls that come over HTTP: whose they are, and what drivers cannot say.
 
 use resources::Invalid;
-use v1::convert::scheduler::{Accepted, Nameless, Said};
+use v1::convert::scheduler::{Accepted, Meaningless, Nameless, Said};
 
 use super::*;
 
@@ -18,6 +18,21 @@ impl World {
     }
 }
 
+fn invalid() -> Invalid {
+    Invalid::new("container.type", "DOCKER", "MESOS")
+}
+
+/// A task that asks for what is not served, on that agent.
+fn meaningless(id: &str, agent: &str, reason: Reason) -> Meaningless {
+    Meaningless {
+        task_id: TaskId::new(id).unwrap(),
+        name: format!("the {id} one"),
+        agent_id: AgentId::new(agent).ok(),
+        reason,
+        invalid: invalid(),
+    }
+}
+
 /// SPEC 2.2 ACCEPT: a bad task is told as TASK_ERROR, and the others go on.
 #[test]
 fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
@@ -27,16 +42,11 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
         scheduler.heard();
-        let invalid = || Invalid::new("container.type", "DOCKER", "MESOS");
         let accepted = Accepted {
             offers: accept(&f, &[&offer], vec![task("good", &a, "cpus:1;mem:64")]),
             tasks: vec![
-                (TaskId::new("bad").unwrap(), Reason::TaskInvalid, invalid()),
-                (
-                    TaskId::new("pod").unwrap(),
-                    Reason::TaskGroupInvalid,
-                    invalid(),
-                ),
+                meaningless("bad", a.as_str(), Reason::TaskInvalid),
+                meaningless("pod", "elsewhere", Reason::TaskGroupInvalid),
             ],
             operations: vec![(OperationId::new("disk").unwrap(), invalid())],
             nameless: Some(Nameless {
@@ -56,7 +66,7 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
             ]
         );
         let status = scheduler.statuses().pop().unwrap();
-        assert_eq!(status.agent_id, Some(a));
+        assert_eq!(status.agent_id.as_ref(), Some(&a));
         assert!(
             status.message.contains("container.type is `DOCKER`"),
             "{}",
@@ -66,6 +76,19 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
         let books = world.books().await;
         assert_eq!(books.counters.get("master/operations/error"), 1);
         assert_eq!(books.counters.get("master/operations_nameless"), 3);
+        // It is remembered as any other that was refused, and whoever asks hears the same again.
+        let of = books.tasks.of_framework(&f).unwrap();
+        let completed = of.completed();
+        let completed: Vec<_> = completed
+            .map(|task| (&*task.name, &task.agent_id))
+            .collect();
+        assert_eq!(completed, [("the bad one", &a), ("the pod one", &a)]);
+        let asked = ReconcileTasks {
+            framework_id: f.clone(),
+            tasks: vec![(TaskId::new("bad").unwrap(), Some(a.clone()))],
+        };
+        world.http(&scheduler, &f, Said::Reconcile(asked)).await;
+        assert_eq!(scheduler.heard(), ["bad TASK_ERROR REASON_RECONCILIATION"]);
     });
 }
 
@@ -80,11 +103,13 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
         scheduler.heard();
         let mut gone = offer.clone();
         gone.id = protocol::OfferId::new(format!("{}0", offer.id)).unwrap();
-        let invalid = Invalid::new("container.type", "DOCKER", "MESOS");
         let tasks = vec![task("good", &a, "cpus:1;mem:64")];
         let accepted = Accepted {
             offers: accept(&f, &[&offer, &gone], tasks),
-            tasks: vec![(TaskId::new("bad").unwrap(), Reason::TaskInvalid, invalid)],
+            tasks: vec![
+                meaningless("bad", a.as_str(), Reason::TaskInvalid),
+                meaningless("nowhere", "", Reason::TaskInvalid),
+            ],
             operations: Vec::new(),
             nameless: None,
         };
@@ -96,6 +121,11 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
         };
         assert_eq!(told("bad "), told("good "));
         assert!(told("bad ").ends_with("REASON_INVALID_OFFERS"), "{heard:?}");
+        assert_eq!(told("nowhere "), told("good "));
+        // Where they were to run is said of each that says so.
+        let agents = scheduler.statuses().into_iter();
+        let agents: Vec<_> = agents.map(|status| status.agent_id).collect();
+        assert_eq!(agents, [Some(a.clone()), Some(a), None]);
     });
 }
 
@@ -149,6 +179,7 @@ fn a_scheduler_that_was_replaced_says_nothing_any_more() {
                 framework: books.frameworks.get(&f).unwrap().info.clone(),
                 wants: Default::default(),
             },
+            became: Box::new(|| panic!("it is not that")),
         };
         let late = world.master.ask(update, PATIENCE).await.unwrap();
         let expected = "one that this scheduler speaks for and that is not over";

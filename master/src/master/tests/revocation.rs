@@ -399,6 +399,7 @@ fn a_master_that_awaits_agents_says_nothing_of_tasks_and_revokes_none_that_it_do
         let scheduler = world.member("batch-2", "scheduler", Role::Framework).await;
         let mut info = FrameworkInfo::new("nobody", "batch");
         info.id = Some(f.clone());
+        stays(&mut info);
         subscribe(&scheduler, info).await.unwrap();
         world.settle().await;
         assert_eq!(

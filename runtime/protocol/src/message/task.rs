@@ -50,6 +50,13 @@ pub struct ShutDownFramework {
     pub framework_id: FrameworkId,
 }
 
+/// The framework is this from now on: what is still to be done for it is done as for this (SPEC 3.2). An agent that has nothing of it has nothing to learn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FrameworkChanged {
+    /// What it is; its id is set.
+    pub framework: FrameworkInfo,
+}
+
 /// The executor should end, with its tasks (SPEC 2.2 SHUTDOWN): by itself within its grace period, or it is killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndExecutor {
@@ -72,3 +79,4 @@ remote! { ExecutorExited = "task/executor_exited" v1 }
 remote! { DrainTasks = "task/drain_tasks" v1 }
 remote! { ShutDownFramework = "task/shut_down_framework" v1 }
 remote! { EndExecutor = "task/end_executor" v1 }
+remote! { FrameworkChanged = "task/framework_changed" v1 }

@@ -3,6 +3,8 @@
 //! A call is refused as a whole where nothing of it makes sense. Of an ACCEPT only those operations and tasks are left out that have no meaning
 //! here, each with its reason, so that the others go on and their framework hears of each that has an id (SPEC 2.2).
 
+mod meaningless;
+
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
     DeclineInverseOffers, DeclineOffers, FrameworkFailed, FrameworkMessage, InverseOfferRescinded,
@@ -10,11 +12,12 @@ use protocol::message::scheduler::{
     ReconcileOperations, ReconcileTasks, ReviveOffers, StatusChanged, SuppressOffers, TearDown,
 };
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, TaskId,
-    Termination, Wants,
+    AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, Termination,
+    Wants,
 };
 use resources::Invalid;
 
+pub use self::meaningless::Meaningless;
 use super::ids::uuid;
 use super::task::check_executor;
 use super::{At, all, demands, each, need, refuse, some, write};
@@ -71,8 +74,8 @@ pub enum Said {
 pub struct Accepted {
     /// What is left.
     pub offers: AcceptOffers,
-    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`, for this reason.
-    pub tasks: Vec<(TaskId, Reason, Invalid)>,
+    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`.
+    pub tasks: Vec<Meaningless>,
     /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
     pub operations: Vec<(OperationId, Invalid)>,
     /// Operations that have no meaning here and no id by which somebody could be told of them.
@@ -244,7 +247,10 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
                 filters: filters(decline.filters.as_ref()),
             })
         }
-        CallType::Request => Said::Unheard(kind),
+        CallType::Request => {
+            need("request", call.request.as_ref(), field)?;
+            Said::Unheard(kind)
+        }
     })
 }
 
@@ -357,9 +363,8 @@ impl Accepted {
             }
             Some((list, tasks)) => {
                 let bad = within(bad.clone(), place);
-                let ids = each(list, tasks, id_of)?;
-                self.tasks
-                    .extend(ids.into_iter().map(|id| (id, reason, bad.clone())));
+                let task = |info: &TaskInfo| Meaningless::of(info, reason, bad.clone());
+                self.tasks.extend(each(list, tasks, task)?);
             }
             None if id.is_none() => {
                 let first = || within(bad, place);
@@ -403,9 +408,9 @@ impl Accepted {
             match meant.at(&place) {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
-                    let id = id_of(info).at(&place)?;
                     let bad = within(bad, operation);
-                    self.tasks.push((id, Reason::TaskInvalid, bad));
+                    let task = Meaningless::of(info, Reason::TaskInvalid, bad);
+                    self.tasks.push(task.at(&place)?);
                 }
             }
         }
@@ -426,10 +431,6 @@ fn tasks_of(operation: &OfferOperation) -> Option<(&'static str, &[TaskInfo])> {
         }
         _ => None,
     }
-}
-
-fn id_of(task: &TaskInfo) -> Result<TaskId, Invalid> {
-    (&task.task_id).try_into().at("task_id")
 }
 
 impl Event {

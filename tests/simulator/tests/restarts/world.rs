@@ -20,7 +20,7 @@ use protocol::message::scheduler::{
     DeclineOffers, FrameworkFailed, Lost, OfferRescinded, OffersMade, ReviveOffers, StatusChanged,
     Subscribe, TearDown,
 };
-use protocol::message::task::{RunTasks, ShutDownFramework};
+use protocol::message::task::{FrameworkChanged, RunTasks, ShutDownFramework};
 use protocol::{
     AgentId, AgentInfo, AgentResources, Capability, Demand, Filters, FrameworkId, FrameworkInfo,
     Offer, Quota, Uuid,
@@ -65,6 +65,7 @@ hears_and_does_nothing!(
     ApplyOperation,
     ShutDownAgent,
     ShutDownFramework,
+    FrameworkChanged,
     FrameworkFailed,
     Lost,
     OffersMade,

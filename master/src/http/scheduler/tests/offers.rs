@@ -8,7 +8,8 @@ use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
 use protocol::message::registration::{Held, RegisterAgent};
-use protocol::message::task::RunTasks;
+use protocol::message::scheduler::{AcknowledgeOperation, AcknowledgeStatus, KillTask};
+use protocol::message::task::{FrameworkChanged, RunTasks};
 use protocol::operation::OperationUpdate;
 use protocol::wants::{Constraint, Predicate, Selector};
 use protocol::{
@@ -20,7 +21,7 @@ use runtime::Timestamp;
 
 use super::*;
 
-/// An agent that writes down which operations it hears of.
+/// An agent that writes down what it hears, but for what it is to run.
 struct Machine(Arc<Mutex<Vec<String>>>);
 
 impl Actor for Machine {
@@ -31,7 +32,31 @@ impl Process for Machine {
     fn hears(ears: &mut Ears<Self>) {
         ears.hear_local::<ApplyOperation>();
         ears.hear_local::<RunTasks>();
+        ears.hear_local::<KillTask>();
+        ears.hear_local::<AcknowledgeStatus>();
+        ears.hear_local::<AcknowledgeOperation>();
+        ears.hear_local::<FrameworkChanged>();
     }
+}
+
+macro_rules! writes_down {
+    ($($message:ty => $line:expr;)*) => {$(
+        impl Handler<$message> for Machine {
+            type Result = ();
+
+            fn handle(&mut self, message: $message, _: &mut Context<Self>) {
+                let line: fn(&$message) -> String = $line;
+                self.0.lock().unwrap().push(line(&message));
+            }
+        }
+    )*};
+}
+
+writes_down! {
+    KillTask => |m| format!("kill {} within {:?}", m.task_id, m.kill_policy.map(|policy| policy.grace_period));
+    AcknowledgeStatus => |m| format!("acknowledge {}", m.task_id);
+    AcknowledgeOperation => |m| format!("acknowledge {}", m.operation_id);
+    FrameworkChanged => |m| format!("framework {}", m.framework.name);
 }
 
 impl Handler<RunTasks> for Machine {
@@ -57,7 +82,7 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    fn heard(&self) -> Vec<String> {
+    pub fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 }
@@ -100,7 +125,7 @@ impl Stage {
         Registered { id, heard }
     }
 
-    fn tell<M: Message + Send + 'static>(&self, message: M)
+    pub(super) fn tell<M: Message + Send + 'static>(&self, message: M)
     where
         M::Result: Send,
         Master: Handler<M>,
@@ -142,7 +167,7 @@ impl Stage {
     }
 }
 
-fn value(event: &Event) -> Value {
+pub(super) fn value(event: &Event) -> Value {
     serde_json::from_slice(&v1::json::write(event)).unwrap()
 }
 
@@ -288,7 +313,10 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
         };
         stage.tell(finished);
         stage.settle().await;
-        assert_eq!(operations(&stream.events().0), ["one OPERATION_FINISHED"]);
+        let (events, _) = stream.events();
+        assert_eq!(operations(&events), ["one OPERATION_FINISHED"]);
+        let finished = value(&events[0])["update_operation_status"]["status"].take();
+        assert_eq!(finished["agent_id"]["value"], agent.id.as_str());
         let ask = |operations: Value| json!({ "type": "RECONCILE_OPERATIONS", "reconcile_operations": { "operations": operations } });
         let named = |id: &str| json!({ "operation_id": { "value": id } });
         let asked = ask(json!([named("two"), named("nobody's")]));
@@ -314,6 +342,13 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
                 "two OPERATION_PENDING"
             ]
         );
+        // Its agent says it again until it hears that it is taken.
+        let acknowledge = json!({ "type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
+            "agent_id": finished["agent_id"], "operation_id": finished["operation_id"], "uuid": finished["uuid"]["value"],
+        } });
+        assert_eq!(stage.call(&id, &stream.id, acknowledge).await, 202);
+        stage.settle().await;
+        assert_eq!(agent.heard(), ["acknowledge one"]);
     });
 }
 
