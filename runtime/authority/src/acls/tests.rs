@@ -251,7 +251,7 @@ fn what_is_forbidden_is_told_by_an_excerpt() {
     let role = format!("a\n{}", "r".repeat(1 << 20));
     let acls = Acls::default().denying();
     let forbidden = acls.check(&subject(Some("p")), Action::UpdateQuotas, role.as_str());
-    let cut = "r".repeat(78);
+    let cut = "r".repeat(77); // What is escaped counts as it is shown.
     assert_eq!(
         forbidden.unwrap_err().to_string(),
         format!(r"principal is `p`: expected one that may update_quotas (roles: `a\n{cut}...`)")
