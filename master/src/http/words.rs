@@ -9,7 +9,7 @@ use std::fmt::Display;
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
 use resources::json::resources_object;
-use resources::{Quantities, json};
+use resources::{Quantities, json, shortened};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -129,19 +129,7 @@ fn shaped<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String
 
 /// What was found, cut where it is long: whoever has said it knows it. Control characters are shown, as in all that is refused.
 fn brief(found: impl Display) -> String {
-    let text = found.to_string();
-    let end = text.char_indices().nth(FOUND_MAX).map(|(end, _)| end);
-    let mut brief = String::new();
-    for c in text[..end.unwrap_or(text.len())].chars() {
-        match c.is_control() {
-            true => brief.extend(c.escape_default()),
-            false => brief.push(c),
-        }
-    }
-    if end.is_some() {
-        brief.push_str("...");
-    }
-    brief
+    shortened(&found.to_string(), FOUND_MAX)
 }
 
 fn each_once<T>(pairs: impl Iterator<Item = (String, T)>) -> Result<BTreeMap<String, T>, String> {

@@ -26,17 +26,10 @@ impl Handler<Subscribe> for Master {
     type Result = Reply<Answer>;
 
     fn handle(&mut self, message: Subscribe, ctx: &mut Context<Self>) -> Reply<Answer> {
-        let (promise, reply) = promise();
         let principal = message.framework.principal.clone();
-        self.in_turn(
-            principal.as_deref(),
-            promise,
-            ctx,
-            |master, promise, ctx| {
-                master.subscribe(message, promise, ctx);
-            },
-        );
-        reply
+        self.in_turn(principal.as_deref(), ctx, |master, promise, ctx| {
+            master.subscribe(message, promise, ctx);
+        })
     }
 }
 

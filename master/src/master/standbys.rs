@@ -23,17 +23,10 @@ impl Handler<StandBy> for Master {
     type Result = Reply<Stands>;
 
     fn handle(&mut self, message: StandBy, ctx: &mut Context<Self>) -> Reply<Stands> {
-        let (promise, reply) = promise();
         let principal = message.framework.principal.clone();
-        self.in_turn(
-            principal.as_deref(),
-            promise,
-            ctx,
-            |master, promise, ctx| {
-                master.take_standby(message, promise, ctx);
-            },
-        );
-        reply
+        self.in_turn(principal.as_deref(), ctx, |master, promise, ctx| {
+            master.take_standby(message, promise, ctx);
+        })
     }
 }
 

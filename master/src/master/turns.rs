@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::SubscriptionRefused;
-
 use runtime::delivery::{Held, NotTaken, Numbered, Taken};
 use runtime::prelude::*;
-use runtime::{Instant, Promise};
+use runtime::{Instant, Promise, Reply, promise};
 
 use super::Master;
 use authority::Turn;
@@ -146,11 +145,11 @@ impl Master {
     pub(super) fn in_turn<T: 'static>(
         &mut self,
         principal: Option<&str>,
-        promise: Promise<Result<T, SubscriptionRefused>>,
         ctx: &mut Context<Self>,
         act: impl FnOnce(&mut Self, Promise<Result<T, SubscriptionRefused>>, &mut Context<Self>)
         + 'static,
-    ) {
+    ) -> Reply<Result<T, SubscriptionRefused>> {
+        let (promise, reply) = promise();
         match self.turn_of_subscription(principal, ctx) {
             Turn::Now(_) => act(self, promise, ctx),
             Turn::After(wait) => {
@@ -166,6 +165,7 @@ impl Master {
                 promise.answer(Err(SubscriptionRefused::NotNow { reason }));
             }
         }
+        reply
     }
 
     /// Who names another's principal, where that must be proved, has a turn of his own for it.

@@ -53,7 +53,7 @@ pub struct HttpArgs {
     /// How often each of them polls
     #[arg(long, default_value = "1secs", value_parser = crate::flags::duration, value_name = "DURATION")]
     poll_interval: Duration,
-    /// Tasks that are launched
+    /// Tasks that are launched in one load; beside pollers there are fourteen without a pause
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
     /// Frameworks that decline all offers

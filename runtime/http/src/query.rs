@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use percent_encoding::percent_decode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use v1::Invalid;
@@ -68,27 +69,14 @@ fn shown(text: &[u8]) -> String {
 }
 
 /// One name or what is said of it, as browsers write them; or what it is like, if it is no text.
-fn decoded(mut written: &[u8]) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(written.len());
-    while let Some((first, rest)) = written.split_first() {
-        let (byte, rest) = match (first, escaped(rest)) {
-            (b'+', _) => (b' ', rest),
-            (b'%', Some(byte)) => (byte, &rest[2..]),
-            _ => (*first, rest),
-        };
-        bytes.push(byte);
-        written = rest;
-    }
+fn decoded(written: &[u8]) -> Result<String, String> {
+    let spaced = written.iter().map(|byte| match byte {
+        b'+' => b' ',
+        other => *other,
+    });
+    let spaced: Vec<u8> = spaced.collect();
+    let bytes = percent_decode(&spaced).collect();
     String::from_utf8(bytes).map_err(|error| shown(error.as_bytes()))
-}
-
-/// The byte of which these are the two digits.
-fn escaped(digits: &[u8]) -> Option<u8> {
-    let [high, low, ..] = digits else {
-        return None;
-    };
-    let digit = |digit: &u8| char::from(*digit).to_digit(16);
-    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ pub struct Realms {
 #[derive(Clone)]
 pub struct Guard(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     service: &'static str,
     realms: Realms,
@@ -208,41 +209,22 @@ impl Guard {
 
     /// One that asks who comes, and shows some pages only to some.
     pub fn asking(self, realms: Realms, acls: Shared<Acls>) -> Self {
-        let inner = &self.0;
-        Self(Arc::new(Inner {
-            service: inner.service,
-            throttle: inner.throttle.clone(),
-            declared: inner.declared.clone(),
-            node: inner.node.clone(),
-            realms,
-            acls,
-        }))
+        self.with(|inner| (inner.realms, inner.acls) = (realms, acls))
     }
 
     /// One that knows as whom frameworks speak on their streams.
     pub fn knowing(self, declared: &Declared) -> Self {
-        let inner = &self.0;
-        Self(Arc::new(Inner {
-            service: inner.service,
-            realms: inner.realms.clone(),
-            acls: inner.acls.clone(),
-            throttle: inner.throttle.clone(),
-            node: inner.node.clone(),
-            declared: declared.clone(),
-        }))
+        self.with(|inner| inner.declared = declared.clone())
     }
 
     /// One that lets requests wait for their turn.
     pub fn throttling(self, throttle: Throttle) -> Self {
-        let inner = &self.0;
-        Self(Arc::new(Inner {
-            service: inner.service,
-            realms: inner.realms.clone(),
-            acls: inner.acls.clone(),
-            declared: inner.declared.clone(),
-            node: inner.node.clone(),
-            throttle,
-        }))
+        self.with(|inner| inner.throttle = throttle)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// These routes, guarded.

@@ -30,7 +30,7 @@ impl Invalid {
         expected: impl Into<String>,
     ) -> Self {
         Self {
-            field: cut(&field.into(), FIELD),
+            field: shortened(&field.into(), FIELD),
             value: excerpt(&value.to_string()),
             expected: expected.into(),
         }
@@ -49,10 +49,11 @@ impl Invalid {
 
 /// Cuts a text to what an error may repeat, and shows control characters escaped.
 pub fn excerpt(text: &str) -> String {
-    cut(text, EXCERPT)
+    shortened(text, EXCERPT)
 }
 
-fn cut(text: &str, most: usize) -> String {
+/// The same of a text of which so many characters may be shown.
+pub fn shortened(text: &str, most: usize) -> String {
     let (mut cut, mut shown) = (String::new(), 0);
     for c in text.chars() {
         if shown >= most {

@@ -68,7 +68,7 @@ pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, R
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
 pub use conversion::{Conversion, Converted, NotConverted};
 pub use disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
-pub use error::{Invalid, ParseError, Shortage, excerpt};
+pub use error::{Invalid, ParseError, Shortage, excerpt, shortened};
 pub use name::{Name, OtherName};
 pub use quantities::Quantities;
 pub use ranges::{Range, Ranges};

@@ -291,10 +291,10 @@ mod tests {
     use super::*;
 
     /// Writes these values, each as its own digits, with a comma behind each; says how many were not known.
-    fn write(old: Kept, values: &[usize]) -> (Kept, usize) {
-        let (mut keeper, mut bytes, mut unknown) = (Keeper::of(old), Vec::new(), 0);
+    fn write_on(keeper: &mut Keeper, bytes: &mut Vec<u8>, values: &[usize]) -> usize {
+        let mut unknown = 0;
         for value in values {
-            if !keeper.copy([*value, 0, 0], &mut bytes) {
+            if !keeper.copy([*value, 0, 0], bytes) {
                 let from = bytes.len();
                 bytes.extend(value.to_string().bytes());
                 keeper.note([*value, 0, 0], from, bytes.len());
@@ -302,6 +302,13 @@ mod tests {
             }
             bytes.push(b',');
         }
+        unknown
+    }
+
+    /// An answer of these values alone.
+    fn write(old: Kept, values: &[usize]) -> (Kept, usize) {
+        let (mut keeper, mut bytes) = (Keeper::of(old), Vec::new());
+        let unknown = write_on(&mut keeper, &mut bytes, values);
         let text: Vec<String> = values.iter().map(|value| format!("{value},")).collect();
         assert_eq!(String::from_utf8(bytes.clone()).unwrap(), text.concat());
         (keeper.kept(&bytes.into()), unknown)
@@ -380,15 +387,7 @@ mod tests {
             if keeper.open([*name, 1, 0], &mut bytes) {
                 continue;
             }
-            for value in *values {
-                if !keeper.copy([*value, 0, 0], &mut bytes) {
-                    let from = bytes.len();
-                    bytes.extend(value.to_string().bytes());
-                    keeper.note([*value, 0, 0], from, bytes.len());
-                    unknown += 1;
-                }
-                bytes.push(b',');
-            }
+            unknown += write_on(&mut keeper, &mut bytes, values);
             keeper.close(bytes.len());
         }
         let text = groups.iter().map(|(_, values)| {

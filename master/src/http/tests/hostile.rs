@@ -21,16 +21,19 @@ const WEIGHTS: [&str; 2] = [
     "]}}",
 ];
 
+/// All that the pages show of what this master knows.
+async fn shown_of(master: &Handle<Master>) -> Value {
+    let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+    everything(&books, &Chosen::default())
+}
+
 /// SPEC 2.1.
 #[test]
 fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing() {
     rehearse(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = async || {
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            everything(&books, &Chosen::default())
-        };
+        let books = async || shown_of(&master).await;
         let before = books().await;
         let mut wrong = Vec::new();
         for path in ["/api/v1", "/api/v1/operator", "/master/api/v1"] {
@@ -332,10 +335,7 @@ fn what_is_said_in_no_text_or_twice_is_refused_by_its_name_and_changes_nothing()
     rehearse(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = async || {
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            everything(&books, &Chosen::default())
-        };
+        let books = async || shown_of(&master).await;
         let before = books().await;
         let resources = |role: &[u8]| {
             let begins = br#"slaveId=S&resources=[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":""#;

@@ -330,6 +330,29 @@ fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgemen
     });
 }
 
+/// SPEC 2.2 ACKNOWLEDGE: the agent that is named says the end again if it was meant for another.
+#[test]
+fn an_acknowledgement_that_names_another_agent_that_is_there_completes_no_task() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let (_other, b) = world.agent("agent-2").await;
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        world.settle().await;
+        let right = acknowledgement(&f, &end);
+        let mut wrong = right.clone();
+        wrong.agent_id = b;
+        for (said, completed) in [(wrong, 0), (right, 1)] {
+            scheduler.tell(said);
+            world.settle().await;
+            let books = world.books().await;
+            let of = books.tasks.of_framework(&f).unwrap();
+            let counts = (of.active().count(), of.completed().count());
+            assert_eq!(counts, (1 - completed, completed));
+        }
+    });
+}
+
 /// SPEC 2.2: an answer is never ahead of what the agent has still to tell.
 #[test]
 fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_framework_yet() {
