@@ -1,33 +1,34 @@
 //! Batches: whoever asks for a page that is just being made for somebody gets the next one, together with all who do (W15).
 //!
 //! A page is made from a snapshot that is taken after each of its readers has asked, so nobody is shown less than it has already heard
-//! of; and however many ask at once, one page is made at a time, and compressed once. Where even sending pages takes a while, as to many who poll
-//! a busy master, the next one waits for company as long as the one before is on its way to somebody: but never for longer than
-//! [`COMPANY`]. Equal is what was asked with the same path, by the same principal, under the same conditions. Bounded by the requests that are
-//! served at once.
+//! of; and however many ask at once, one page is made at a time, and compressed once. Where many ask one after the other, each waits a
+//! little for company ([`pause`]), so that making pages takes little of a busy master's machine; one who asks again and again over one connection
+//! waits for nobody. Equal is what was asked with the same path, by the same principal, under the same conditions. Bounded by the requests
+//! that are served at once, and by those of the last tenth of a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::http::Shared;
 use ::http::api::Refusal;
+use ::http::{Connection, Shared};
 use authority::Subject;
-use axum::body::{Body, HttpBody, to_bytes};
+use axum::body::{HttpBody, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use runtime::Clock;
-use tokio::sync::{oneshot, watch};
+use runtime::{Clock, Instant};
+use tokio::sync::oneshot;
 
 use super::path_of;
 
-/// How long a page waits for others who ask for it, at most, while the one before is on its way.
-const COMPANY: Duration = Duration::from_millis(100);
+/// The pause after a page is so many times longer than it took to make that one: a hundredth of a processor goes to small pages,
+const PAUSE: u32 = 100;
+/// but it is no longer than this: of large ones ten are made each second.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// What makes two requests equal: what is asked, how old the answer may be, and who asks.
 type Key = (String, Vec<Vec<u8>>, Subject);
@@ -44,7 +45,6 @@ pub(super) fn key(asked: String, headers: &HeaderMap, subject: Subject) -> Key {
 struct Made {
     status: StatusCode,
     headers: HeaderMap,
-    body: Bytes,
     shared: Shared,
 }
 
@@ -59,7 +59,7 @@ enum Turn {
 /// Those who wait for the next page of some kind, while one is being made.
 type Waiting = Vec<oneshot::Sender<Turn>>;
 
-/// All pages that are being made, and those that are being sent.
+/// All pages that are being made, and the last ones that were.
 #[derive(Clone)]
 pub(super) struct Batches {
     inside: Arc<Mutex<Inside>>,
@@ -70,20 +70,21 @@ pub(super) struct Batches {
 #[derive(Default)]
 struct Inside {
     made: BTreeMap<Key, Waiting>,
-    /// The newest of each kind. Its receiver goes with the last of its bytes.
-    sent: BTreeMap<Key, watch::Sender<()>>,
+    /// The last of each kind.
+    last: BTreeMap<Key, Last>,
 }
 
-/// The bytes of a page, until they have been sent to all who get it.
-struct OnItsWay {
-    bytes: Bytes,
-    _until: watch::Receiver<()>,
+/// A page that was made.
+struct Last {
+    /// Who else asks for one waits until then.
+    pause_ends: Instant,
+    /// Who had it, if only one had.
+    by: Option<Connection>,
 }
 
-impl AsRef<[u8]> for OnItsWay {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
+/// How long others than its reader wait for the next page where one took so long to make.
+fn pause(took: Duration) -> Duration {
+    PAUSE_MAX.min(took.saturating_mul(PAUSE))
 }
 
 /// How many were given an answer that was made for somebody else (SPEC 3.10: `http_cache_hits`).
@@ -143,25 +144,24 @@ impl Batches {
         change(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// These bytes are sent from now on.
-    fn send(&self, key: Key, bytes: Bytes) -> Bytes {
-        let (sender, until) = watch::channel(());
+    /// A page was made just now, for this one or for several.
+    fn made(&self, key: Key, took: Duration, by: Option<Connection>) {
+        let now = self.clock.now();
+        let pause_ends = now + pause(took);
         self.change(|inside| {
-            inside.sent.retain(|_, page| !page.is_closed());
-            inside.sent.insert(key, sender);
+            inside.last.retain(|_, last| last.pause_ends > now);
+            inside.last.insert(key, Last { pause_ends, by });
         });
-        Bytes::from_owner(OnItsWay {
-            bytes,
-            _until: until,
-        })
     }
 
-    /// Ready once nobody is sent such a page any more, but soon.
-    async fn sent(&self, key: &Key) {
-        let on_its_way = self.change(|inside| inside.sent.get(key).cloned());
-        if let Some(page) = on_its_way {
-            // Late is as good: it is made then.
-            let _ = self.clock.timeout(COMPANY, page.closed()).await;
+    /// Ready once it is time for the next page for this one.
+    async fn time(&self, key: &Key, by: Option<Connection>) {
+        let pause_ends = self.change(|inside| {
+            let last = inside.last.get(key)?;
+            (last.by.is_none() || last.by != by).then_some(last.pause_ends)
+        });
+        if let Some(at) = pause_ends {
+            self.clock.sleep_until(at).await;
         }
     }
 
@@ -201,12 +201,12 @@ impl Batches {
 }
 
 impl Maker {
-    /// Waits for company, which gets the page too, while the one before is on its way.
-    async fn gather(&mut self) {
+    /// Waits for company, which gets the page too, if it is soon after the page before.
+    async fn gather(&mut self, by: Option<Connection>) {
         let Some(key) = &self.key else {
             return;
         };
-        self.batches.sent(key).await;
+        self.batches.time(key, by).await;
         let come = |inside: &mut Inside| inside.made.get_mut(key).map(std::mem::take);
         let come = self.batches.change(come);
         self.with.extend(come.into_iter().flatten());
@@ -236,28 +236,29 @@ impl Made {
         if response.body().size_hint().exact().is_none() {
             return Err(response);
         }
-        let (head, body) = response.into_parts();
-        match to_bytes(body, usize::MAX).await {
-            Ok(body) => Ok(Self {
-                status: head.status,
-                headers: head.headers,
-                body,
-                shared: Shared::default(),
-            }),
-            Err(broken) => {
-                let problem = format!("the page was cut while it was made: {broken}");
-                let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
-                Err(refusal.into_response())
-            }
-        }
+        let (mut head, body) = response.into_parts();
+        let shared = match head.extensions.remove::<Shared>() {
+            Some(shared) => shared,
+            None => match to_bytes(body, usize::MAX).await {
+                Ok(body) => Shared::from(body),
+                Err(broken) => {
+                    let problem = format!("the page was cut while it was made: {broken}");
+                    let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
+                    return Err(refusal.into_response());
+                }
+            },
+        };
+        Ok(Self {
+            status: head.status,
+            headers: head.headers,
+            shared,
+        })
     }
 }
 
 impl IntoResponse for Made {
     fn into_response(self) -> Response {
-        let body = Body::from(self.body);
-        let shared = axum::Extension(self.shared);
-        (self.status, self.headers, shared, body).into_response()
+        (self.status, self.headers, self.shared).into_response()
     }
 }
 
@@ -274,13 +275,15 @@ pub(super) async fn batched(
     let path = path.strip_prefix("/master").unwrap_or(&path).to_owned();
     let subject = request.extensions().get().cloned().unwrap_or_default();
     let key = key(path, request.headers(), subject);
-    share(&batches, key, next.run(request)).await
+    let by = request.extensions().get().copied();
+    share(&batches, key, by, next.run(request)).await
 }
 
-/// Gives the answer that is made for these, or one that is made for somebody else too.
+/// Gives the answer that is made for this one, or one that is made for somebody else too.
 pub(super) async fn share(
     batches: &Batches,
     key: Key,
+    by: Option<Connection>,
     make: impl Future<Output = Response>,
 ) -> Response {
     let mut maker = match batches.join(key.clone()) {
@@ -298,10 +301,14 @@ pub(super) async fn share(
             }
         },
     };
-    maker.gather().await;
+    maker.gather(by).await;
+    let (begun, alone) = (batches.clock.now(), maker.with.is_empty());
     match Made::of(make.await).await {
-        Ok(mut made) => {
-            made.body = batches.send(key, made.body);
+        Ok(made) => {
+            if made.status == StatusCode::OK {
+                let took = batches.clock.now() - begun;
+                batches.made(key, took, by.filter(|_| alone));
+            }
             maker.tell(&made);
             made.into_response()
         }
@@ -354,7 +361,7 @@ mod tests {
                     let _ = when.await;
                     number.to_string().into_response()
                 };
-                let response = share(&batches, key, make).await;
+                let response = share(&batches, key, None, make).await;
                 let bytes = to_bytes(response.into_body(), 100).await.unwrap();
                 String::from_utf8(bytes.to_vec()).unwrap()
             }
@@ -413,45 +420,60 @@ mod tests {
         });
     }
 
-    /// W15: a master that sends pages all the time makes few of them.
+    /// W15: a master that many poll makes few pages.
     #[test]
-    fn while_a_page_is_on_its_way_the_next_one_waits_for_company_but_not_for_long() {
+    fn others_who_ask_soon_after_a_page_wait_a_little_for_company() {
         stage(async {
             let (batches, made) = (batches(), AtomicUsize::new(0));
-            let ask = async || {
+            let ask = async |by: u64, takes: u64| {
                 let make = async {
+                    batches.clock.sleep(Duration::from_millis(takes)).await;
                     let number = made.fetch_add(1, Ordering::Relaxed) + 1;
                     number.to_string().into_response()
                 };
-                share(&batches, state(), make).await
-            };
-            let text = async |response: Response| {
+                let by = Some(Connection::numbered(by));
+                let response = share(&batches, state(), by, make).await;
                 let bytes = to_bytes(response.into_body(), 100).await.unwrap();
                 String::from_utf8(bytes.to_vec()).unwrap()
             };
-            let started = batches.clock.now();
-            let passed = || batches.clock.now() - started;
+            let mut before = batches.clock.now();
+            let mut passed = || {
+                let now = batches.clock.now();
+                (now - std::mem::replace(&mut before, now)).as_millis()
+            };
             // One who asks again as soon as it has had its page waits for nothing.
             for number in ["1", "2", "3"] {
-                assert_eq!(text(ask().await).await, number);
+                assert_eq!(ask(1, 3).await, number);
             }
-            assert_eq!(passed(), Duration::ZERO);
-            // While one reads, others come together.
-            let slow = ask().await;
+            assert_eq!(passed(), 9);
+            // Others come together.
             let later = async {
-                batches.clock.sleep(COMPANY / 2).await;
-                ask().await
+                batches.clock.sleep(Duration::from_millis(15)).await;
+                ask(3, 3).await
             };
-            let (one, other) = futures_util::join!(ask(), later);
-            assert_eq!(passed(), COMPANY);
-            let read = (text(one).await, text(other).await);
-            assert_eq!(read, ("5".to_owned(), "5".to_owned()));
-            // Once it has had all, nobody waits.
-            let (next, slow) = futures_util::join!(ask(), text(slow));
-            assert_eq!((text(next).await, slow), ("6".into(), "4".into()));
-            assert_eq!(passed(), COMPANY);
+            let both = futures_util::join!(ask(2, 3), later);
+            assert_eq!(both, ("4".to_owned(), "4".to_owned()));
+            assert_eq!(passed(), 103);
+            // Each of several is another one.
+            assert_eq!(ask(2, 0).await, "5");
+            assert_eq!(passed(), 100);
+            // What takes no time needs no pause.
+            assert_eq!(ask(3, 50).await, "6");
+            assert_eq!(passed(), 50);
             assert_eq!(batches.hits.count(), 1);
+            // Nothing is remembered for longer.
+            let other = ("/other".into(), Vec::new(), Subject::default());
+            batches.made(state(), Duration::ZERO, None);
+            batches.made(other, PAUSE_MAX, None);
+            assert_eq!(batches.change(|inside| inside.last.len()), 1);
         });
+    }
+
+    #[test]
+    fn a_pause_is_as_long_as_a_page_is_dear_but_never_long() {
+        let after = |micros| pause(Duration::from_micros(micros)).as_micros();
+        assert_eq!([0, 20, 300, 5_000].map(after), [0, 2_000, 30_000, 100_000]);
+        assert_eq!(pause(Duration::MAX), PAUSE_MAX);
     }
 
     #[test]
@@ -459,11 +481,11 @@ mod tests {
         stage(async {
             let (batches, key) = (batches(), state());
             let make = async { Response::new(::http::rehearsal::cut_body(5)) };
-            let response = share(&batches, key.clone(), make).await;
+            let response = share(&batches, key.clone(), None, make).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             let bytes = to_bytes(response.into_body(), 100).await.unwrap();
             assert_eq!(bytes, "the page was cut while it was made: it broke\n");
-            let next = share(&batches, key, async { "whole".into_response() }).await;
+            let next = share(&batches, key, None, async { "whole".into_response() }).await;
             assert_eq!(next.status(), StatusCode::OK);
         });
     }

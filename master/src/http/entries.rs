@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
-use protocol::agent::Domain;
 use protocol::{AgentId, AgentInfo, FrameworkInfo};
 use resources::Resources;
 use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Error, Value, json};
+use serde_json::Error;
 use v1::convert::older::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, constraints, labels, pid, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
 use v1::schema::DrainInfo;
+use v1::v0::{self, LabelList};
 
 use super::page::{Entries, Object};
-use super::pieces::{ExecutorEntry, LabelList, List, OfferEntry, Reserved, TaskEntry};
+use super::pieces::{ExecutorEntry, List, OfferEntry, Reserved, TaskEntry};
 use super::shown::{ExecutorShown, Shown, TasksShown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
@@ -111,14 +111,9 @@ fn write_agent<M: SerializeMap>(
     object.serialize_entry("port", &info.port)?;
     object.serialize_entry("attributes", &attributes_object(&info.attributes))?;
     match &info.domain {
-        Some(domain) => object.serialize_entry("domain", &self::domain(domain)),
+        Some(domain) => object.serialize_entry("domain", &v0::domain(domain)),
         None => Ok(()),
     }
-}
-
-/// A domain as Mesos shows it.
-pub(super) fn domain(domain: &Domain) -> Value {
-    json!({ "fault_domain": { "region": { "name": domain.region }, "zone": { "name": domain.zone } } })
 }
 
 /// Resource objects.
@@ -206,16 +201,14 @@ impl Entries for FrameworkEntry<'_> {
         if !constraints.role_constraints.is_empty() {
             object.serialize_entry("offer_constraints", &Json(&constraints))?;
         }
-        let [running, ended, unreachable] = tasks.identities();
-        object.group("tasks", running, tasks.running().map(task_piece))?;
-        object.group("completed_tasks", ended, tasks.ended().map(task_piece))?;
-        let tasks = tasks.unreachable().map(task_piece);
-        object.group("unreachable_tasks", unreachable, tasks)?;
+        let all = tasks.identity();
+        object.pieces("tasks", all, tasks.running().map(task_piece))?;
+        object.pieces("completed_tasks", all, tasks.ended().map(task_piece))?;
+        let unreachable = tasks.unreachable().map(task_piece);
+        object.pieces("unreachable_tasks", all, unreachable)?;
         let offers = self.shown.offers(&framework.id);
-        object.pieces(
-            "offers",
-            offers.map(|offer| (identity(offer), OfferEntry(offer))),
-        )?;
+        let offers = offers.map(|offer| (identity(offer), OfferEntry(offer)));
+        object.pieces("offers", None, offers)?;
         let executors = List(|| self.executors.iter().copied().map(ExecutorEntry));
         object.serialize_entry("executors", &executors)
     }

@@ -6,10 +6,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use runtime::prelude::*;
 use runtime::{Clock, Instant};
 use v1::Form;
+use v1::parts::Parts;
 use v1::pieces::{self, Keeper};
 
 use super::page::{Entries, page};
@@ -55,13 +55,13 @@ impl Kept {
         kept
     }
 
-    /// A page of these books, written by `write`.
+    /// A page of these books, whose text is written by `write`.
     pub fn make(
         &self,
         name: Name,
         books: &Arc<Books>,
         write: impl FnOnce(Option<&mut Keeper>) -> Vec<u8>,
-    ) -> Bytes {
+    ) -> Parts {
         if !books.is_whole() {
             return write(None).into();
         }
@@ -71,12 +71,13 @@ impl Kept {
             None => (pieces::Kept::default(), None),
         };
         let mut keeper = Keeper::of(pieces);
-        let bytes = Bytes::from(write(Some(&mut keeper)));
+        let text = write(Some(&mut keeper));
+        let (parts, pieces) = keeper.done(text);
         // Until here, what was copied was the same value.
         drop(before);
         let page = Page {
             name,
-            pieces: keeper.kept(&bytes),
+            pieces,
             books: books.clone(),
             made: self.clock.now(),
         };
@@ -87,11 +88,11 @@ impl Kept {
         });
         // One that was made meanwhile. Freeing it takes a while, so not under the lock.
         drop(other);
-        bytes
+        parts
     }
 
     /// A page of these books that is this object.
-    pub fn page(&self, name: &'static str, books: &Arc<Books>, entries: &impl Entries) -> Bytes {
+    pub fn page(&self, name: &'static str, books: &Arc<Books>, entries: &impl Entries) -> Parts {
         self.make((name, Form::Json), books, |keeper| page(entries, keeper))
     }
 
@@ -169,17 +170,23 @@ mod tests {
             }
             let (shown, chosen) = (Shown::of(&now), &Chosen::default());
             let whole = Whole { shown, chosen };
-            prop_assert_eq!(kept.page("state", &now, &whole), page(&whole, None));
+            prop_assert_eq!(kept.page("state", &now, &whole).whole(), page(&whole, None));
             let slaves = Slaves(shown);
-            prop_assert_eq!(kept.page("slaves", &now, &slaves), page(&slaves, None));
+            prop_assert_eq!(
+                kept.page("slaves", &now, &slaves).whole(),
+                page(&slaves, None)
+            );
             let all = Frameworks(shown);
-            prop_assert_eq!(kept.page("frameworks", &now, &all), page(&all, None));
+            prop_assert_eq!(
+                kept.page("frameworks", &now, &all).whole(),
+                page(&all, None)
+            );
             for form in [Form::Json, Form::Protobuf] {
                 let kind = CallType::GetState;
                 let made = kept.make((kind.name(), form), &now, |keeper| {
                     answer(form, kind, shown, chosen, keeper)
                 });
-                prop_assert_eq!(made, answer(form, kind, shown, chosen, None));
+                prop_assert_eq!(made.whole(), answer(form, kind, shown, chosen, None));
             }
         }
         Ok(())

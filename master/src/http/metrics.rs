@@ -184,6 +184,16 @@ fn url_encoded(text: &str) -> String {
     encoded
 }
 
+/// What operations that change resources are called (SPEC 3.10).
+const OPERATION_KINDS: [&str; 6] = [
+    "reserve",
+    "unreserve",
+    "create",
+    "destroy",
+    "grow_volume",
+    "shrink_volume",
+];
+
 /// The operations that the master knows: those under way, and those whose end their frameworks have not acknowledged yet.
 fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     let under_way = OperationState::ALL
@@ -194,8 +204,13 @@ fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
             .entry(format!("master/operations/{name}"))
             .or_default() += count as f64;
     };
-    add("total".to_owned(), 0);
-    under_way.for_each(|state| add(operation_gauge(*state), 0));
+    let names = under_way.map(|state| operation_gauge(*state));
+    for name in names.chain(["total".to_owned()]) {
+        for kind in OPERATION_KINDS {
+            add(format!("{kind}/{name}"), 0);
+        }
+        add(name, 0);
+    }
     for ((kind, state), count) in books.operations.tally() {
         let state = (!state.is_terminal()).then(|| operation_gauge(state));
         let names = ["total".to_owned()].into_iter().chain(state);

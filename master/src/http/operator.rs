@@ -25,6 +25,7 @@ use v1::schema::master::{
     ResponseGetMetrics, ResponseGetVersion, ResponseListFiles, ResponseType,
 };
 
+use ::http::Connection;
 use ::http::api::{Asked, Refusal};
 use ::http::build;
 
@@ -36,7 +37,7 @@ use crate::permission::Asker;
 /// `/api/v1`.
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     let (path, headers) = (path_of(&request), request.headers().clone());
-    let asker = pages.asker(&request);
+    let (asker, by) = (pages.asker(&request), request.extensions().get().copied());
     let read = async {
         let asked = Asked::<Call>::read(&pages.node, request).await?;
         asked.meaning(&pages.node, said).await
@@ -45,7 +46,7 @@ pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Respo
         Ok(meant) => meant,
         Err(refusal) => return refusal.into_response(),
     };
-    let answered = answered(&pages, &asked, said, asker, &headers, &path).await;
+    let answered = answered(&pages, &asked, said, asker, by, &headers, &path).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
@@ -54,6 +55,7 @@ async fn answered(
     asked: &Asked<Call>,
     said: Said,
     asker: Asker,
+    by: Option<Connection>,
     headers: &HeaderMap,
     path: &str,
 ) -> Result<Response, Refusal> {
@@ -90,7 +92,7 @@ async fn answered(
                     Found::Late => late(),
                 }
             };
-            Ok(batches::share(&pages.batches, key, made).await)
+            Ok(batches::share(&pages.batches, key, by, made).await)
         }
         // A mirror knows no operations.
         GetOperations => {
@@ -170,7 +172,7 @@ async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     response
 }
 
-/// The bytes of the answer to a question that the books answer; what the keeper knows is copied.
+/// The text of the answer to a question that the books answer; what the keeper knows is copied.
 pub(super) fn answer(
     form: Form,
     kind: CallType,

@@ -2,8 +2,8 @@
 //!
 //! Pure.
 
-use serde::Serialize;
 use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::Error;
 use v1::pieces::{Identity, Keeper};
 
@@ -13,7 +13,7 @@ pub(crate) trait Entries {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error>;
 }
 
-/// The bytes of the page that is this object; what the keeper knows is copied.
+/// The text of the page that is this object, without what the keeper adds to it.
 pub(super) fn page(entries: &impl Entries, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
     let text = keeper
         .as_mut()
@@ -44,80 +44,36 @@ impl Object<'_> {
         key: &str,
         objects: impl Iterator<Item = E>,
     ) -> Result<(), Error> {
-        self.list(key, objects, |this, one| this.whole(&one))
-    }
-
-    /// A list of values, of which those with an identity are kept.
-    pub fn pieces<V: Serialize>(
-        &mut self,
-        key: &str,
-        pieces: impl Iterator<Item = (Option<Identity>, V)>,
-    ) -> Result<(), Error> {
-        self.list(key, pieces, Self::piece)
-    }
-
-    /// The same, and all of them together, as long as this stands for what they are.
-    pub fn group<V: Serialize>(
-        &mut self,
-        key: &str,
-        group: Identity,
-        pieces: impl Iterator<Item = (Option<Identity>, V)>,
-    ) -> Result<(), Error> {
         self.serialize_key(key)?;
         self.text.push(b'[');
-        let keeper = self.keeper.as_mut();
-        if !keeper.is_some_and(|keeper| keeper.open(group, &mut self.text)) {
-            self.items(pieces, Self::piece)?;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.close(self.text.len());
-            }
-        }
-        self.text.push(b']');
-        Ok(())
-    }
-
-    fn piece<V: Serialize>(
-        &mut self,
-        (identity, value): (Option<Identity>, V),
-    ) -> Result<(), Error> {
-        let from = self.text.len();
-        if let (Some(identity), Some(keeper)) = (identity, &mut self.keeper)
-            && keeper.copy(identity, &mut self.text)
-        {
-            return Ok(());
-        }
-        serde_json::to_writer(&mut self.text, &value)?;
-        if let (Some(identity), Some(keeper)) = (identity, &mut self.keeper) {
-            keeper.note(identity, from, self.text.len());
-        }
-        Ok(())
-    }
-
-    fn list<T>(
-        &mut self,
-        key: &str,
-        values: impl Iterator<Item = T>,
-        write: impl FnMut(&mut Self, T) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.serialize_key(key)?;
-        self.text.push(b'[');
-        self.items(values, write)?;
-        self.text.push(b']');
-        Ok(())
-    }
-
-    fn items<T>(
-        &mut self,
-        values: impl Iterator<Item = T>,
-        mut write: impl FnMut(&mut Self, T) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let first = self.text.len();
-        for value in values {
-            if self.text.len() > first {
+        for (number, object) in objects.enumerate() {
+            if number > 0 {
                 self.text.push(b',');
             }
-            write(self, value)?;
+            self.whole(&object)?;
         }
+        self.text.push(b']');
+        Ok(())
+    }
+
+    /// A list of values, of which those with an identity are kept; `whole` stands for what all of them are, if anything does.
+    pub fn pieces<V: Serialize>(
+        &mut self,
+        key: &'static str,
+        whole: Option<Identity>,
+        pieces: impl Iterator<Item = (Option<Identity>, V)>,
+    ) -> Result<(), Error> {
+        self.serialize_key(key)?;
+        let Self { text, keeper } = self;
+        let Some(keeper) = keeper else {
+            let mut to = serde_json::Serializer::new(text);
+            return to.collect_seq(pieces.map(|(_, value)| value));
+        };
+        text.push(b'[');
+        keeper.list(key, whole, pieces, text, |text, value| {
+            serde_json::to_writer(text, value)
+        })?;
+        text.push(b']');
         Ok(())
     }
 }

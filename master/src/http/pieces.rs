@@ -10,11 +10,9 @@ use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use v1::convert::{
-    Contained, ContainedAs, LabelsSaid, check_status, contained, discovery, other_labels,
-    other_labels_of_status,
-};
+use v1::convert::{ContainedAs, contained, discovery, other_labels};
 use v1::json::Json;
+use v1::v0::{LabelList, StatusEntry, role};
 
 use super::shown::{ExecutorShown, Shown};
 use crate::tasks::Task;
@@ -54,22 +52,6 @@ impl Serialize for Reserved<'_> {
     }
 }
 
-/// Notes as Mesos shows them.
-pub(super) struct LabelList<'a>(pub LabelsSaid<'a>);
-
-impl Serialize for LabelList<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|(key, value)| Pair { key, value }))
-    }
-}
-
-#[derive(serde::Serialize)]
-struct Pair<'a> {
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'a str>,
-}
-
 /// A task.
 pub(super) struct TaskEntry<'a>(pub &'a Task);
 
@@ -87,7 +69,7 @@ impl Serialize for TaskEntry<'_> {
         // A task may use its resources and no more.
         object.serialize_entry("limits", &NOTHING)?;
         object.serialize_entry("role", role(&task.resources))?;
-        object.serialize_entry("statuses", &List(|| task.statuses.iter().map(StatusEntry)))?;
+        object.serialize_entry("statuses", &List(|| task.statuses.iter().map(status)))?;
         if let Some(user) = &task.user {
             object.serialize_entry("user", user)?;
         }
@@ -99,49 +81,27 @@ impl Serialize for TaskEntry<'_> {
     }
 }
 
-struct StatusEntry<'a>(&'a TaskStatus);
-
-impl Serialize for StatusEntry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let status = self.0;
-        let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("state", status.state.name())?;
-        object.serialize_entry("timestamp", &status.timestamp.as_secs_f64())?;
-        object.serialize_entry("labels", &LabelList(other_labels_of_status(&status.labels)))?;
-        object.serialize_entry("source", status.source.name())?;
-        object.serialize_entry("message", &status.message)?;
-        if let Some(reason) = status.reason {
-            object.serialize_entry("reason", reason.name())?;
-        }
-        if let Some(healthy) = status.healthy {
-            object.serialize_entry("healthy", &healthy)?;
-        }
-        match contained(status) {
-            Some(ContainedAs::Usual(own)) => {
-                object.serialize_entry("container_status", &ContainerEntry(own))?;
-            }
-            Some(ContainedAs::Said(said)) => {
-                object.serialize_entry("container_status", &Json(said.as_ref()))?;
-            }
-            None => {}
-        }
-        if let Some(check) = check_status(&status.labels) {
-            object.serialize_entry("check_status", &Json(&check))?;
-        }
-        object.end()
+fn status(status: &TaskStatus) -> StatusEntry<'_, ContainerEntry<'_>> {
+    StatusEntry {
+        status,
+        container: contained(status).map(ContainerEntry),
     }
 }
 
-/// A container, in the network of its agent's host.
-struct ContainerEntry<'a>(Contained<'a>);
+struct ContainerEntry<'a>(ContainedAs<'a>);
 
 impl Serialize for ContainerEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let own = match &self.0 {
+            ContainedAs::Usual(own) => own,
+            ContainedAs::Said(said) => return Json(said.as_ref()).serialize(serializer),
+        };
         let mut object = serializer.serialize_map(None)?;
-        if let Some(value) = self.0.id {
+        if let Some(value) = own.id {
             object.serialize_entry("container_id", &Id { value })?;
         }
-        if let Some(ip_address) = self.0.address {
+        // It is in the network of its agent's host.
+        if let Some(ip_address) = own.address {
             let protocol = if ip_address.is_ipv4() { "IPv4" } else { "IPv6" };
             let ip_addresses = [Address {
                 protocol,
@@ -167,12 +127,6 @@ struct Network {
 struct Address {
     protocol: &'static str,
     ip_address: IpAddr,
-}
-
-/// The role that resources are allocated to.
-fn role(resources: &Resources) -> &str {
-    let role = resources.iter().find_map(|one| one.allocation_role());
-    role.map_or("*", |role| role.as_str())
 }
 
 /// An offer.
@@ -228,9 +182,9 @@ mod tests {
     fn a_status_shows_its_container_as_the_executor_has_said_it() {
         let at = Timestamp::from_nanos(5);
         let task = "t".parse().unwrap();
-        let mut status = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
-        status.container_id = Some("c".parse().unwrap());
-        status.address = Some([10, 0, 0, 7].into());
+        let mut told = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
+        told.container_id = Some("c".parse().unwrap());
+        told.address = Some([10, 0, 0, 7].into());
         let labels = [
             ("tier", "web"),
             ("early", ""),
@@ -244,8 +198,8 @@ mod tests {
                 r#"{"type":"COMMAND","command":{"exit_code":1}}"#,
             ),
         ];
-        status.labels = labels.map(|(key, value)| (key.into(), value.into())).into();
-        let shown = serde_json::to_value(StatusEntry(&status)).unwrap();
+        told.labels = labels.map(|(key, value)| (key.into(), value.into())).into();
+        let shown = serde_json::to_value(status(&told)).unwrap();
         assert_eq!(
             shown["container_status"],
             json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c" } })

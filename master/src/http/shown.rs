@@ -191,11 +191,9 @@ impl<'a> TasksShown<'a> {
         Self(Some(&completed.tasks))
     }
 
-    /// What the lists of those that run, of those that have ended, and of those that cannot be reached are known by, as long as no task is
-    /// another.
-    pub fn identities(self) -> [Identity; 3] {
-        let place = self.0.map_or(0, |of| std::ptr::from_ref(of).addr());
-        [1, 2, 3].map(|list| [place, list, 0])
+    /// What its lists are known by, as long as no task is another.
+    pub fn identity(self) -> Option<Identity> {
+        self.0.map(|of| [std::ptr::from_ref(of).addr(), 0, 0])
     }
 
     /// Those that have not ended.

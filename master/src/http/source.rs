@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::Shared;
 use ::http::api::Refusal;
 use authority::{Action, Forbidden};
-use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -222,7 +222,7 @@ impl Source {
         make: impl FnOnce(&Arc<Books>, &Chosen, &Kept) -> T + Send + 'static,
     ) -> Response
     where
-        T: Into<Body> + Send + 'static,
+        T: Into<Shared> + Send + 'static,
     {
         let node = self.node.clone();
         let seen = move || {
@@ -232,7 +232,10 @@ impl Source {
             make(&self.books(), &chosen, &self.kept)
         };
         match node.blocking_behind(seen).await {
-            Ok(made) => ([(CONTENT_TYPE, content_type)], made.into()).into_response(),
+            Ok(made) => {
+                let made: Shared = made.into();
+                ([(CONTENT_TYPE, content_type)], made).into_response()
+            }
             Err(fallen) => Refusal::not_now(fallen).into_response(),
         }
     }

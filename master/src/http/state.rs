@@ -12,8 +12,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, json};
 use v1::convert::{MASTER_CAPABILITIES, pid};
 use v1::pieces::Identity;
+use v1::v0::domain;
 
-use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry, domain};
+use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry};
 use super::page::{Entries, Object};
 use super::pieces::{List, TaskEntry};
 use super::shown::{ExecutorShown, Shown, TasksShown};
@@ -72,7 +73,7 @@ impl Entries for Whole<'_> {
             object.serialize_entry("cluster", cluster)?;
         }
         object.serialize_entry("flags", &self.chosen.flags)?;
-        object.pieces("slaves", agents(shown, false))?;
+        object.pieces("slaves", None, agents(shown, false))?;
         object.serialize_entry("recovered_slaves", &List(|| awaited(shown)))?;
         write_frameworks(object, shown, None)?;
         object.serialize_entry("orphan_tasks", &[(); 0])?;
@@ -144,7 +145,7 @@ pub(super) struct Slaves<'a>(pub Shown<'a>);
 
 impl Entries for Slaves<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        object.pieces("slaves", agents(self.0, true))?;
+        object.pieces("slaves", None, agents(self.0, true))?;
         object.serialize_entry("recovered_slaves", &List(|| awaited(self.0)))
     }
 }
@@ -156,7 +157,7 @@ impl Entries for OneSlave<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
         let Self(shown, id) = *self;
         let agents = agents(shown, true).filter(|(_, entry)| entry.agent.id.as_str() == id);
-        object.pieces("slaves", agents)?;
+        object.pieces("slaves", None, agents)?;
         let awaited = || awaited(shown).filter(|AwaitedEntry(own, _)| own.as_str() == id);
         object.serialize_entry("recovered_slaves", &List(awaited))
     }

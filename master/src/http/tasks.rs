@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use ::http::Given;
 use axum::Extension;
 use axum::response::Response;
+use resources::Invalid;
 
 use super::changes::bad;
 use super::source::Source;
@@ -27,16 +28,12 @@ struct Asked {
 
 impl Asked {
     /// Reads what stands behind the path. Names that mean nothing here are passed over, as by Mesos.
-    fn read(mut given: BTreeMap<String, String>) -> Result<Self, String> {
-        let wrong = |name: &str, text: &str, expected: &str| {
-            let text: String = text.chars().take(80).collect();
-            format!("{name} is `{text}`: expected {expected}")
-        };
+    fn read(mut given: BTreeMap<String, String>) -> Result<Self, Invalid> {
         let number = |name: &str, otherwise: usize| match given.get(name) {
             None => Ok(otherwise),
             Some(text) => text
                 .parse()
-                .map_err(|_| wrong(name, text, "a number, 0 or above")),
+                .map_err(|_| Invalid::new(name, text, "a number, 0 or above")),
         };
         Ok(Self {
             limit: number("limit", LIMIT)?,
@@ -44,7 +41,7 @@ impl Asked {
             is_ascending: match given.get("order").map(String::as_str) {
                 Some("asc") => true,
                 None | Some("des") => false,
-                Some(other) => return Err(wrong("order", other, "`asc` or `des`")),
+                Some(other) => return Err(Invalid::new("order", other, "`asc` or `des`")),
             },
             framework_id: given.remove("framework_id"),
             task_id: given.remove("task_id"),
@@ -84,7 +81,7 @@ mod tests {
     fn read(query: &[(&str, &str)]) -> Result<Asked, String> {
         let given = query.iter();
         let given = given.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Asked::read(given.collect())
+        Asked::read(given.collect()).map_err(|invalid| invalid.to_string())
     }
 
     /// SPEC 3.9: `limit=100`, `offset`, `order`, `framework_id`, `task_id`.

@@ -23,7 +23,7 @@ pub enum Written {
 }
 
 impl Written {
-    /// Its bytes; what the keeper knows is copied.
+    /// Its text, without what the keeper adds to it.
     pub fn of(self, books: &Books, keeper: Option<&mut Keeper>) -> Vec<u8> {
         let (shown, chosen) = (Shown::of(books), &Chosen::default());
         let form = match self {

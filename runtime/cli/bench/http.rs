@@ -53,7 +53,7 @@ pub struct HttpArgs {
     /// How often each of them polls
     #[arg(long, default_value = "1secs", value_parser = crate::flags::duration, value_name = "DURATION")]
     poll_interval: Duration,
-    /// Tasks that are launched in one load; beside pollers there are fourteen without a pause
+    /// Tasks that are launched in one load; beside pollers there are twenty-eight without a pause
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
     /// Frameworks that decline all offers
@@ -105,7 +105,7 @@ async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
         figures.extend(state::measure(args).await?);
     }
     if wanted(Measure::Polling) {
-        figures.push(polled::measure(args).await?);
+        figures.extend(polled::measure(args).await?);
     }
     if wanted(Measure::Frameworks) {
         figures.push(launches::over_http(args).await?);

@@ -4,7 +4,9 @@
 //! API, and decides nothing of what is asked.
 
 mod asking;
+mod refusal;
 mod stream;
 
-pub use asking::{Asked, CALL_MAX, Heard, Refusal, Whole, answer};
+pub use asking::{Asked, CALL_MAX, Heard, Whole, answer};
+pub use refusal::Refusal;
 pub use stream::{Batch, Bounds, Closed, Events, Streams};

@@ -71,6 +71,17 @@ const PRIVATE: (&str, &str) = (
 /// The first byte of a TLS handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
+/// Over which connection a request comes: the same for all that come over one. It is among the extensions of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection(u64);
+
+impl Connection {
+    /// The connection of this number.
+    pub fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// What has become of connections, counted. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct Figures(Arc<Counted>);
@@ -258,14 +269,19 @@ impl Door {
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Open {
-            watching, source, ..
+            watching,
+            source,
+            number,
+            ..
         } = open;
         let (pages, source) = (TowerToHyperService::new(self.routes.clone()), *source);
+        let number = Connection::numbered(*number);
         let of_answers = watching.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let watching = of_answers.clone();
             let answering = watching.asked();
             request.extensions_mut().insert(source);
+            request.extensions_mut().insert(number);
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }

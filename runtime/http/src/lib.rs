@@ -24,14 +24,15 @@ mod query;
 pub mod realm;
 pub mod rehearsal;
 pub mod server;
+mod shared;
 mod system;
 
 pub use declared::Declared;
-pub use door::{Figures, Patience};
+pub use door::{Connection, Figures, Patience};
 pub use help::Help;
 pub use metrics::{Counters, CountersSource};
-pub use outgoing::Shared;
 pub use pages::{About, common_routes};
 pub use query::{Given, fields};
 pub use realm::{Declaring, Guard, Realms};
 pub use server::{HttpOptions, serve};
+pub use shared::Shared;

@@ -1,12 +1,8 @@
 //! What becomes of an answer on its way out: words for a method that a page has not, `?jsonp=` around what is JSON, and gzip for who reads it
 //! (SPEC 2.1, 3.9).
 //!
-//! Only answers that are whole are touched: a stream is neither wrapped nor compressed. What is large is compressed off the thread that
-//! serves pages, and what several readers get once for all of them ([`Shared`]). A pure choice of headers and lengths; nothing else is
-//! remembered.
-
-use std::io::Write;
-use std::sync::Arc;
+//! Only answers that are whole are touched: a stream is neither wrapped nor compressed. What several readers get is compressed once for all of
+//! them ([`Shared`]). A pure choice of headers and lengths; nothing is remembered.
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -14,31 +10,24 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONT
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use bytes::{BufMut, Bytes, BytesMut};
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use bytes::{BufMut, BytesMut};
 use runtime::Node;
-use tokio::sync::OnceCell;
+use v1::Invalid;
 
 use crate::api::Refusal;
+use crate::query::fields;
+use crate::shared::Shared;
 
 /// A body that is not longer is sent as it is: compressing it saves less than a packet.
 const GZIP_MIN: u64 = 1024;
-/// A longer one is compressed off this thread.
-const INLINE_MAX: usize = 16 * 1024;
 /// The longest name of a function that an answer is wrapped into.
 const CALLBACK_MAX: usize = 128;
-
-/// What a body is compressed to that several readers get: made for the first of them who reads gzip. It is among the extensions of each
-/// response that has this body.
-#[derive(Clone, Debug, Default)]
-pub struct Shared(Arc<OnceCell<Option<Bytes>>>);
 
 /// Serves a request, and wraps and compresses the answer as the request says.
 pub(crate) async fn outgoing(State(node): State<Node>, request: Request, next: Next) -> Response {
     let callback = match (request.method(), callback(request.uri().query())) {
         (&Method::GET, Err(problem)) => {
-            return (StatusCode::BAD_REQUEST, problem).into_response();
+            return Refusal::bad(problem).into_response();
         }
         (&Method::GET, Ok(callback)) => callback,
         _ => None,
@@ -71,20 +60,22 @@ fn in_words(method: &Method, mut response: Response) -> Response {
     response
 }
 
-/// The function that the answer is to be wrapped into, percent-encoding aside: names that may stand in a script have none.
-fn callback(query: Option<&str>) -> Result<Option<String>, String> {
-    let pairs = query.unwrap_or_default().split('&');
-    let Some(name) = pairs.filter_map(|pair| pair.strip_prefix("jsonp=")).next() else {
+/// The function that the answer is to be wrapped into.
+fn callback(query: Option<&str>) -> Result<Option<String>, Invalid> {
+    let Some(query) = query.filter(|query| query.contains("jsonp")) else {
+        return Ok(None);
+    };
+    let Some(name) = fields("query", query.as_bytes())?.remove("jsonp") else {
         return Ok(None);
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
     match name.chars().all(is_plain) && (1..=CALLBACK_MAX).contains(&name.len()) {
-        true => Ok(Some(name.to_owned())),
+        true => Ok(Some(name)),
         false => {
-            let name: String = name.chars().take(CALLBACK_MAX).collect();
-            Err(format!(
-                "jsonp is `{name}`: expected the name of a function, of at most {CALLBACK_MAX} letters, digits, `_`, `.` and `$`\n"
-            ))
+            let expected = format!(
+                "the name of a function, of at most {CALLBACK_MAX} letters, digits, `_`, `.` and `$`"
+            );
+            Err(Invalid::new("jsonp", name, expected))
         }
     }
 }
@@ -149,42 +140,22 @@ fn cut(broken: &axum::Error) -> Response {
 
 async fn compress(node: &Node, response: Response) -> Response {
     let (mut head, body) = response.into_parts();
-    let body = match to_bytes(body, usize::MAX).await {
-        Ok(body) => body,
-        Err(broken) => return cut(&broken),
+    let shared = match head.extensions.remove::<Shared>() {
+        Some(shared) => shared,
+        None => match to_bytes(body, usize::MAX).await {
+            Ok(body) => Shared::from(body),
+            Err(broken) => return cut(&broken),
+        },
     };
-    let shared = head.extensions.remove::<Shared>().unwrap_or_default();
-    let compressed = shared
-        .0
-        .get_or_init(|| compressed(node, &body))
-        .await
-        .clone();
     head.headers
         .append(VARY, HeaderValue::from_static("accept-encoding"));
-    let Some(compressed) = compressed else {
-        return Response::from_parts(head, Body::from(body));
+    let Some(short) = shared.gzip(node).await else {
+        return Response::from_parts(head, shared.body());
     };
     let encoding = HeaderValue::from_static("gzip");
     head.headers.insert(CONTENT_ENCODING, encoding);
     head.headers.remove(CONTENT_LENGTH);
-    Response::from_parts(head, Body::from(compressed))
-}
-
-/// The body in short; none if that cannot be.
-async fn compressed(node: &Node, body: &Bytes) -> Option<Bytes> {
-    if body.len() <= INLINE_MAX {
-        return gzip(body);
-    }
-    let body = body.clone();
-    let compressed = node.blocking_behind(move || gzip(&body)).await;
-    compressed.unwrap_or(None)
-}
-
-/// At the cheapest level: pages shrink to a tenth, and a higher one would cost more time than it saves on the way.
-fn gzip(body: &[u8]) -> Option<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok().map(Bytes::from)
+    Response::from_parts(head, short)
 }
 
 #[cfg(test)]
@@ -196,9 +167,9 @@ mod tests {
     use axum::middleware::from_fn_with_state;
     use axum::routing::{any, get};
     use flate2::read::GzDecoder;
-    use futures_util::{FutureExt, StreamExt};
     use runtime::rehearsal::rehearse;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use v1::parts::{Part, Parts};
 
     use super::*;
     use crate::rehearsal::cut_body;
@@ -212,11 +183,17 @@ mod tests {
             let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("y".repeat(5000))]);
             Body::from_stream(pieces)
         };
+        let parts = || async {
+            let parts = ["\"", &"z".repeat(5000), "\""].map(|part| Part::new(part.to_owned()));
+            let parts: Parts = parts.into_iter().collect();
+            ([(CONTENT_TYPE, "application/json")], Shared::from(parts))
+        };
         Router::new()
             .route("/small", get(move || async move { json(10) }))
             .route("/page", get(move || async move { json(5000) }))
             .route("/large", get(move || async move { json(300_000) }))
             .route("/stream", get(stream))
+            .route("/parts", get(parts))
             .route(
                 "/cut",
                 get(|| async { ([(CONTENT_TYPE, "application/json")], cut_body(5000)) }),
@@ -257,7 +234,7 @@ mod tests {
     #[test]
     fn whole_answers_above_a_kibibyte_are_compressed_for_who_reads_that() {
         rehearse(|node| async move {
-            for (path, length) in [("/page", 5002), ("/large", 300_002)] {
+            for (path, length) in [("/page", 5002), ("/large", 300_002), ("/parts", 5002)] {
                 let (head, body) =
                     ask(&node, path, "Accept-Encoding: deflate, GZIP;q=0.5\r\n").await;
                 assert!(head.contains("content-encoding: gzip"), "{head}");
@@ -267,6 +244,7 @@ mod tests {
             }
             for (path, header) in [
                 ("/page", ""),
+                ("/parts", ""),
                 ("/page", "Accept-Encoding: gzip;q=0, *\r\n"),
                 ("/small", "Accept-Encoding: gzip\r\n"),
                 ("/stream", "Accept-Encoding: gzip\r\n"),
@@ -274,31 +252,6 @@ mod tests {
                 let (head, _) = ask(&node, path, header).await;
                 assert!(!head.contains("content-encoding"), "{path} {header} {head}");
             }
-        });
-    }
-
-    /// W15: a page that is made for many is compressed for many.
-    #[test]
-    fn what_several_readers_get_is_compressed_for_the_first_of_them() {
-        rehearse(|node| async move {
-            let (body, shared) = (Bytes::from("x".repeat(300_000)), Shared::default());
-            let response = |shared: &Shared| {
-                let mut response = Response::new(Body::from(body.clone()));
-                response.extensions_mut().insert(shared.clone());
-                compress(&node, response)
-            };
-            // The first goes before it has it.
-            let _ = response(&shared).now_or_never();
-            let (one, other) = futures_util::join!(response(&shared), response(&shared));
-            let alone = response(&Shared::default()).await;
-            let mut pieces = Vec::new();
-            for response in [one, other, alone] {
-                let mut body = response.into_body().into_data_stream();
-                pieces.push(body.next().await.unwrap().unwrap());
-            }
-            assert_eq!(pieces[0].as_ptr(), pieces[1].as_ptr());
-            assert_ne!(pieces[0].as_ptr(), pieces[2].as_ptr());
-            assert_eq!(unzipped(&pieces[0]).len(), body.len());
         });
     }
 
@@ -335,17 +288,25 @@ mod tests {
     #[test]
     fn json_is_wrapped_into_the_function_that_is_named_and_into_no_script() {
         rehearse(|node| async move {
-            let (head, body) = ask(&node, "/small?a=1&jsonp=angular.callbacks._0", "").await;
-            assert!(head.contains("content-type: text/javascript"), "{head}");
-            assert_eq!(body, b"angular.callbacks._0(\"xxxxxxxxxx\");");
-            let (head, body) = ask(&node, "/page?jsonp=f", "Accept-Encoding: *\r\n").await;
-            assert!(head.contains("content-encoding: gzip"), "{head}");
-            assert!(unzipped(&body).starts_with("f(\"x"));
-            for name in ["", "alert(1)//", "a%3Cb", &"f".repeat(129)] {
+            for name in ["angular.callbacks._0", "angular%2Ecallbacks%2e_0"] {
+                let (head, body) = ask(&node, &format!("/small?a=1&jsonp={name}"), "").await;
+                assert!(head.contains("content-type: text/javascript"), "{head}");
+                assert_eq!(body, b"angular.callbacks._0(\"xxxxxxxxxx\");");
+            }
+            for (page, script) in [("/page", "f(\"xx"), ("/parts", "f(\"zz")] {
+                let asked = format!("{page}?jsonp=f");
+                let (head, body) = ask(&node, &asked, "Accept-Encoding: *\r\n").await;
+                assert!(head.contains("content-encoding: gzip"), "{head}");
+                assert!(unzipped(&body).starts_with(script), "{page}");
+            }
+            for name in ["", "alert(1)//", "a%3Cb", "%ff", &"f".repeat(129)] {
                 let (head, body) = ask(&node, &format!("/small?jsonp={name}"), "").await;
                 assert!(head.starts_with("http/1.1 400"), "{head}");
                 assert!(body.starts_with(b"jsonp is"), "{name}");
             }
+            let (head, body) = ask(&node, "/small?jsonp=f&jsonp=g", "").await;
+            assert!(head.starts_with("http/1.1 400"), "{head}");
+            assert!(body.starts_with(b"query is `jsonp=f&jsonp=g`: expected each name once"));
             let (head, _) = ask(&node, "/stream?jsonp=f", "").await;
             assert!(!head.contains("javascript"), "{head}");
         });

@@ -11,14 +11,13 @@
 //! secret was wrong, and never logs either.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use authority::{
     Acls, Action, Credentials, Forbidden, LINE_MAX, LINE_PATIENCE, Shared, Subject, Throttle, Turn,
 };
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -120,30 +119,13 @@ impl Declaring {
     pub async fn turn(&self, principal: &str) -> Result<(), Refusal> {
         let Self { inner, place } = self;
         if inner.throttle.is_named(principal) {
-            let turn = inner.turn(Some(principal), place.as_ref()).await;
-            return turn.map_err(|crowded| Refusal::not_now(crowded.problem.trim_end()));
+            return inner.turn(Some(principal), place.as_ref()).await;
         }
         inner.throttle.count(Some(principal), |traffic| {
             traffic.received += 1;
             traffic.processed += 1;
         });
         Ok(())
-    }
-}
-
-/// Too many calls wait already.
-#[derive(Debug)]
-struct Crowded {
-    problem: String,
-    /// When there will be room.
-    later: Duration,
-}
-
-impl IntoResponse for Crowded {
-    fn into_response(self) -> Response {
-        let later = self.later.as_secs_f64().ceil().max(1.0).to_string();
-        let busy = StatusCode::SERVICE_UNAVAILABLE;
-        (busy, [(RETRY_AFTER, later)], self.problem).into_response()
     }
 }
 
@@ -245,8 +227,8 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
         let whose = proved.as_ref().ok();
         let whose = whose.and_then(|subject| inner.whose(door, subject, request.headers()));
-        if let Err(crowded) = inner.turn(whose.as_deref(), place.as_ref()).await {
-            return crowded.into_response();
+        if let Err(dropped) = inner.turn(whose.as_deref(), place.as_ref()).await {
+            return dropped.into_response();
         }
         if door == Door::Scheduler && whose.is_none() {
             let inner = inner.clone();
@@ -333,7 +315,7 @@ impl Inner {
     }
 
     /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
-    async fn turn(&self, principal: Option<&str>, place: Option<&Place>) -> Result<(), Crowded> {
+    async fn turn(&self, principal: Option<&str>, place: Option<&Place>) -> Result<(), Refusal> {
         let clock = self.node.clock();
         let now = clock.now() - Instant::default();
         self.throttle
@@ -355,10 +337,9 @@ impl Inner {
                     None => "those without a principal".to_owned(),
                 };
                 let problem = format!(
-                    "too many calls of {whose} wait for their turn under --rate_limits: this one was dropped\n"
+                    "too many calls of {whose} wait for their turn under --rate_limits: this one was dropped"
                 );
-                let later = wait;
-                return Err(Crowded { problem, later });
+                return Err(Refusal::not_before(wait, problem));
             }
         }
         self.throttle

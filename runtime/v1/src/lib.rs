@@ -1,8 +1,8 @@
 //! The words of the v1 HTTP API, as frameworks, executors and tools written for Mesos speak them (SPEC 2).
 //!
 //! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, also straight from what has their
-//! values ([`describe`]) and again as they were written before ([`pieces`]), [`recordio`] puts them into streams,
-//! [`convert`] says what they are in the words of `protocol`, and [`media`] which form a request has and which it wants.
+//! values ([`describe`]) and again as they were written before ([`pieces`], of which [`parts`] are sent), [`recordio`] puts them into streams,
+//! [`convert`] says what they are in the words of `protocol`, [`v0`] what of them the older pages show, and [`media`] which form a request has and which it wants.
 //! Pure: nothing here knows HTTP, an actor, a clock or I/O.
 //!
 //! ```
@@ -25,10 +25,12 @@ pub mod json;
 pub mod limits;
 pub mod media;
 pub mod message;
+pub mod parts;
 pub mod pieces;
 pub mod protobuf;
 pub mod recordio;
 pub mod schema;
+pub mod v0;
 
 pub use limits::Limits;
 pub use media::{Content, Form};

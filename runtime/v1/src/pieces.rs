@@ -5,16 +5,20 @@
 //! answer costs a copy and what has changed. Whoever keeps them holds on to the values too, or another one could come to have the identity
 //! of one that is gone.
 //!
-//! Values that change seldom and then one by one are kept as a [group](Keeper::open), which is copied at once where none of them has changed, without
-//! a look at any.
+//! Long lists of values are kept [in blocks](Keeper::list), which are not even copied: they are the same part of both answers.
 //!
-//! An answer is written where an older one was that nobody reads any more. A page of some MiB that is made many times a second would else cost
+//! What is not in such blocks is written where an older answer was that nobody reads any more. A page of some MiB that is made many times a second would else cost
 //! thousands of page faults each time, and whichever thread then asks the allocator for memory gives all of it back to the system: that
 //! may be a master's, which stands still for a quarter of a second meanwhile.
+
+mod lists;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+use self::lists::{List, Writer};
+use crate::parts::Parts;
 
 /// What a value is known by: where all that its bytes are made of lies in memory. Values of one answer with the same identity have the same bytes.
 pub type Identity = [usize; 3];
@@ -29,10 +33,11 @@ const AHEAD: usize = 16;
 /// An answer, and where its pieces are.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    bytes: Bytes,
-    /// As they stand in it; those within groups are not among them.
+    /// All of it but what is in its lists.
+    text: Bytes,
+    /// As they stand in it.
     pieces: Vec<Piece>,
-    groups: Vec<Group>,
+    lists: Vec<Arc<List>>,
     /// Those before it, oldest first, for their room alone: they may still be read.
     older: Vec<Bytes>,
     /// Room of pieces that are known no more.
@@ -46,35 +51,13 @@ struct Piece {
     to: usize,
 }
 
-/// Pieces that follow each other and are the same as long as they all are.
-#[derive(Clone, Debug)]
-struct Group {
-    whole: Piece,
-    /// Where each stands in it, from where it begins.
-    pieces: Arc<[Piece]>,
-}
-
 /// Goes along while an answer is written.
 #[derive(Debug, Default)]
 pub struct Keeper {
     old: Kept,
-    of_pieces: Search,
-    of_groups: Search,
+    of_old: Search,
     pieces: Vec<Piece>,
-    groups: Vec<Group>,
-    /// The group that is being written.
-    open: Option<Open>,
-}
-
-/// A group that was not known.
-#[derive(Debug)]
-struct Open {
-    identity: Identity,
-    from: usize,
-    /// The group that it has most likely come from.
-    old: Option<Group>,
-    of_pieces: Search,
-    pieces: Vec<Piece>,
+    lists: Writer,
 }
 
 /// How one of those of an older answer is found.
@@ -82,8 +65,23 @@ struct Open {
 struct Search {
     /// The place of the one that is expected next, since they seldom change their order.
     next: usize,
-    /// Places of all, by their identities; once one was not where it was expected.
-    by_identity: Option<Vec<u32>>,
+    /// Places of all, by what they are known by; once one was not where it was expected.
+    sorted: Option<Vec<u32>>,
+}
+
+/// What is known by something.
+trait Known {
+    type Key: Ord;
+
+    fn key(&self) -> Self::Key;
+}
+
+impl Known for Piece {
+    type Key = Identity;
+
+    fn key(&self) -> Identity {
+        self.identity
+    }
 }
 
 impl Keeper {
@@ -92,10 +90,10 @@ impl Keeper {
         let mut pieces = std::mem::take(&mut old.spare);
         pieces.reserve(old.pieces.len() + 16);
         Self {
-            groups: Vec::with_capacity(old.groups.len()),
+            lists: Writer::of(std::mem::take(&mut old.lists)),
             old,
             pieces,
-            ..Self::default()
+            of_old: Search::default(),
         }
     }
 
@@ -120,18 +118,18 @@ impl Keeper {
     }
 
     fn expected(&self) -> usize {
-        let old = self.old.bytes.len();
+        let old = self.old.text.len();
         old + old / 16
     }
 
     /// Appends the bytes of this value, if they are known.
     #[inline]
     pub fn copy(&mut self, identity: Identity, to: &mut Vec<u8>) -> bool {
-        let Some(old) = self.find(identity) else {
+        let Some(place) = self.of_old.find(&self.old.pieces, identity) else {
             return false;
         };
-        let from = to.len();
-        to.extend_from_slice(&self.old.bytes[old.from..old.to]);
+        let (from, old) = (to.len(), self.old.pieces[place]);
+        to.extend_from_slice(&self.old.text[old.from..old.to]);
         self.note(identity, from, to.len());
         true
     }
@@ -139,58 +137,25 @@ impl Keeper {
     /// The bytes of this value are those.
     #[inline]
     pub fn note(&mut self, identity: Identity, from: usize, to: usize) {
-        match &mut self.open {
-            Some(open) => open.pieces.push(Piece {
-                identity,
-                from: from - open.from,
-                to: to - open.from,
-            }),
-            None => self.pieces.push(Piece { identity, from, to }),
-        }
+        self.pieces.push(Piece { identity, from, to });
     }
 
-    /// Appends the bytes of this group of values, if they are known. If they are not, what is written until it is [closed](Self::close) is
-    /// they. Groups have no groups in them.
+    /// Appends a list of values, with commas between them; each is written by `write`, if it is not known. What is long of it does
+    /// not stand in the text but is added when the answer is [done](Self::done).
     ///
-    /// Those whose identities have the same second number take each other's place.
-    pub fn open(&mut self, identity: Identity, to: &mut Vec<u8>) -> bool {
-        let groups = &self.old.groups;
-        if let Some(place) = self.of_groups.find(groups, identity) {
-            let Group { whole, pieces } = groups[place].clone();
-            let from = to.len();
-            to.extend_from_slice(&self.old.bytes[whole.from..whole.to]);
-            let whole = Piece {
-                from,
-                to: to.len(),
-                ..whole
-            };
-            self.groups.push(Group { whole, pieces });
-            return true;
-        }
-        let expected = groups.get(self.of_groups.next);
-        let old = expected.filter(|group| group.whole.identity[1] == identity[1]);
-        self.of_groups.next += usize::from(old.is_some());
-        self.open = Some(Open {
-            identity,
-            from: to.len(),
-            old: old.cloned(),
-            of_pieces: Search::default(),
-            pieces: Vec::new(),
-        });
-        false
+    /// Lists with the same key take each other's place. What is `whole` stands for all values: where it is known none of them is looked at.
+    pub fn list<V, E>(
+        &mut self,
+        key: &'static str,
+        whole: Option<Identity>,
+        values: impl Iterator<Item = (Option<Identity>, V)>,
+        text: &mut Vec<u8>,
+        write: impl FnMut(&mut Vec<u8>, &V) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.lists.list((key, whole), values, text, write)
     }
 
-    /// The group that was not known ends here.
-    pub fn close(&mut self, to: usize) {
-        if let Some(open) = self.open.take() {
-            let (identity, from) = (open.identity, open.from);
-            let whole = Piece { identity, from, to };
-            let pieces = open.pieces.into();
-            self.groups.push(Group { whole, pieces });
-        }
-    }
-
-    /// What begins at `at` or later, and is in no group, begins so many bytes further on, or further back.
+    /// What begins at `at` or later begins so many bytes further on, or further back. That is for answers without [lists](Self::list).
     pub fn moved(&mut self, at: usize, by: isize) {
         let moved = self.pieces.iter_mut().rev();
         for piece in moved.take_while(|piece| piece.from >= at) {
@@ -199,10 +164,10 @@ impl Keeper {
         }
     }
 
-    /// What is to be kept of the answer that was written.
-    pub fn kept(self, bytes: &Bytes) -> Kept {
+    /// The answer whose text this is, and what is to be kept of it.
+    pub fn done(self, text: Vec<u8>) -> (Parts, Kept) {
         let Kept {
-            bytes: before,
+            text: before,
             pieces: mut spare,
             mut older,
             ..
@@ -214,74 +179,43 @@ impl Keeper {
         if older.len() > OLDER_MAX {
             older.remove(0);
         }
-        Kept {
-            bytes: bytes.clone(),
+        let text = Bytes::from(text);
+        let (parts, lists) = self.lists.done(&text);
+        let kept = Kept {
+            text,
             pieces: self.pieces,
-            groups: self.groups,
+            lists,
             older,
             spare,
-        }
-    }
-
-    /// Where the bytes of this value are in the older answer. What is in a group is looked for only where that has most likely come from.
-    #[inline]
-    fn find(&mut self, identity: Identity) -> Option<Piece> {
-        let Some(open) = &mut self.open else {
-            let old = &self.old.pieces;
-            return self.of_pieces.find(old, identity).map(|place| old[place]);
         };
-        let old = open.old.as_ref()?;
-        let place = open.of_pieces.find(&old.pieces, identity)?;
-        let (begin, piece) = (old.whole.from, old.pieces[place]);
-        Some(Piece {
-            from: begin + piece.from,
-            to: begin + piece.to,
-            ..piece
-        })
-    }
-}
-
-/// What has an identity.
-trait Identified {
-    fn identity(&self) -> Identity;
-}
-
-impl Identified for Piece {
-    fn identity(&self) -> Identity {
-        self.identity
-    }
-}
-
-impl Identified for Group {
-    fn identity(&self) -> Identity {
-        self.whole.identity
+        (parts, kept)
     }
 }
 
 impl Search {
     /// The place of this one among all.
     #[inline]
-    fn find<T: Identified>(&mut self, all: &[T], identity: Identity) -> Option<usize> {
+    fn find<T: Known>(&mut self, all: &[T], key: T::Key) -> Option<usize> {
         let place = match all.get(self.next) {
-            Some(one) if one.identity() == identity => self.next,
-            _ => self.elsewhere(all, identity)?,
+            Some(one) if one.key() == key => self.next,
+            _ => self.elsewhere(all, key)?,
         };
         self.next = place + 1;
         Some(place)
     }
 
-    fn elsewhere<T: Identified>(&mut self, all: &[T], identity: Identity) -> Option<usize> {
+    fn elsewhere<T: Known>(&mut self, all: &[T], key: T::Key) -> Option<usize> {
         let mut ahead = all.iter().skip(self.next).take(AHEAD);
-        if let Some(further) = ahead.position(|one| one.identity() == identity) {
+        if let Some(further) = ahead.position(|one| one.key() == key) {
             return Some(self.next + further);
         }
-        let of = |place: &u32| all[*place as usize].identity();
-        let sorted = self.by_identity.get_or_insert_with(|| {
+        let of = |place: &u32| all[*place as usize].key();
+        let sorted = self.sorted.get_or_insert_with(|| {
             let mut places: Vec<u32> = (0..all.len() as u32).collect();
             places.sort_unstable_by_key(of);
             places
         });
-        let found = sorted.binary_search_by_key(&identity, of).ok()?;
+        let found = sorted.binary_search_by_key(&key, of).ok()?;
         Some(sorted[found] as usize)
     }
 }
@@ -311,7 +245,7 @@ mod tests {
         let unknown = write_on(&mut keeper, &mut bytes, values);
         let text: Vec<String> = values.iter().map(|value| format!("{value},")).collect();
         assert_eq!(String::from_utf8(bytes.clone()).unwrap(), text.concat());
-        (keeper.kept(&bytes.into()), unknown)
+        (keeper.done(bytes).1, unknown)
     }
 
     #[test]
@@ -354,9 +288,9 @@ mod tests {
             assert!(room.is_empty());
             room.resize(length, b'x');
             let (at, capacity) = (room.as_ptr() as usize, room.capacity());
-            let bytes = Bytes::from(room);
-            *kept = keeper.kept(&bytes);
-            (bytes, at, capacity)
+            let (answer, next) = keeper.done(room);
+            *kept = next;
+            (answer.whole(), at, capacity)
         }
         let kept = &mut Kept::default();
         let first = answer(kept, 100_000);
@@ -379,69 +313,6 @@ mod tests {
         assert!(answer(kept, 10).2 < 100);
     }
 
-    /// Writes these groups, each known by its first number, and each value as above; says how many values were not known.
-    fn write_groups(old: Kept, groups: &[(usize, &[usize])]) -> (Kept, usize) {
-        let (mut keeper, mut bytes, mut unknown) = (Keeper::of(old), Vec::new(), 0);
-        for (name, values) in groups {
-            bytes.push(b'[');
-            if keeper.open([*name, 1, 0], &mut bytes) {
-                continue;
-            }
-            unknown += write_on(&mut keeper, &mut bytes, values);
-            keeper.close(bytes.len());
-        }
-        let text = groups.iter().map(|(_, values)| {
-            let values: Vec<String> = values.iter().map(|value| format!("{value},")).collect();
-            format!("[{}", values.concat())
-        });
-        let text: Vec<String> = text.collect();
-        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), text.concat());
-        (keeper.kept(&bytes.into()), unknown)
-    }
-
-    #[test]
-    fn a_group_is_copied_whole_and_one_that_has_changed_value_by_value() {
-        let first: &[(usize, &[usize])] = &[(1, &[10, 11, 12]), (2, &[]), (3, &[30, 31])];
-        let (kept, unknown) = write_groups(Kept::default(), first);
-        assert_eq!(unknown, 5);
-        for (groups, new) in [
-            (first, 0),
-            // One value came, and one went.
-            (&[(4, &[11, 12, 13]), (2, &[]), (3, &[30, 31])], 1),
-            // Groups come, go and change their places.
-            (&[(3, &[30, 31]), (2, &[]), (1, &[10, 11, 12])], 0),
-            (&[(9, &[90]), (1, &[10, 11, 12]), (3, &[30, 31])], 1),
-            (&[(3, &[30, 31])], 0),
-            (&[], 0),
-        ] as [(&[(usize, &[usize])], usize); 6]
-        {
-            let (next, unknown) = write_groups(kept.clone(), groups);
-            assert_eq!(unknown, new, "{groups:?}");
-            // What was copied can be copied again, and in part.
-            assert_eq!(write_groups(next.clone(), groups).1, 0, "{groups:?}");
-            let other = groups.iter().map(|(name, values)| (name + 100, *values));
-            assert_eq!(write_groups(next, &other.collect::<Vec<_>>()).1, 0);
-        }
-    }
-
-    #[test]
-    fn pieces_beside_groups_are_found_too() {
-        let mut keeper = Keeper::default();
-        let mut bytes = b"a".to_vec();
-        keeper.note([1, 0, 0], 0, 1);
-        assert!(!keeper.open([5, 1, 0], &mut bytes));
-        bytes.push(b'b');
-        keeper.note([2, 0, 0], 1, 2);
-        keeper.close(2);
-        bytes.push(b'c');
-        keeper.note([3, 0, 0], 2, 3);
-        let mut again = Keeper::of(keeper.kept(&bytes.into()));
-        let mut copied = Vec::new();
-        assert!(again.copy([3, 0, 0], &mut copied) && again.copy([1, 0, 0], &mut copied));
-        assert!(again.open([5, 1, 0], &mut copied));
-        assert_eq!(copied, b"cab");
-    }
-
     #[test]
     fn pieces_that_were_moved_are_found_where_they_are() {
         let mut keeper = Keeper::default();
@@ -449,7 +320,7 @@ mod tests {
         keeper.note([2, 0, 0], 5, 7);
         keeper.moved(5, 3);
         keeper.moved(20, 3);
-        let mut again = Keeper::of(keeper.kept(&Bytes::from_static(b"..ab....cd")));
+        let mut again = Keeper::of(keeper.done(b"..ab....cd".to_vec()).1);
         let mut copied = Vec::new();
         assert!(again.copy([2, 0, 0], &mut copied) && again.copy([1, 0, 0], &mut copied));
         assert_eq!(copied, b"cdab");

@@ -86,6 +86,12 @@ fn bytes_are_base64_and_numbers_without_end_are_texts() {
     assert_eq!(&message.data[..], [0, 1, 255]);
     let text = String::from_utf8(json::write(&*message)).unwrap();
     assert!(text.ends_with(r#""data":"AAH/"}"#), "{text}");
+    // As tools that write mail do, and without what fills it up.
+    for written in [r"AAH/\nAQ==\r\n", " AAH/ AQ", r"AA\tH/AQ"] {
+        let message = from_json(&call.replace("AAH/", written)).unwrap().message;
+        assert_eq!(&message.unwrap().data[..], [0, 1, 255, 1], "{written}");
+    }
+    assert!(from_json(&call.replace("AAH/", "AA-H/")).is_err());
 
     let filters = r#"{"decline": {"filters": {"refuse_seconds": "Infinity"}}}"#;
     let decline = from_json(filters).unwrap().decline.unwrap();

@@ -1,7 +1,8 @@
 //! Tasks launched while others poll `/state` of a large cluster, by turns with tasks launched while nobody does.
 //!
 //! It is one load, of which many short slices are polled and as many are not: a machine whose loads differ by more than what is looked for would
-//! else say what it likes.
+//! else say what it likes. The polled ones are by turns polled for plain pages and for compressed ones, which tools in Go and Python ask for
+//! by themselves.
 //!
 //! The cluster has one real agent, which runs the tasks, and beside it the crowd of [`state`](super::state), which runs nothing but makes the
 //! page as large. What the crowd has is reserved for a role that nobody has, so that all launches are offered the one real agent. Who polls stands
@@ -38,15 +39,20 @@ use crate::local::LocalCluster;
 /// How long it is polled, and then not: so short that what the machine does meanwhile is for and against both.
 const SLICE: Duration = Duration::from_secs(2);
 /// So many loads of `--tasks` are one after the other without a pause.
-const LOADS: u32 = 14;
+const LOADS: u32 = 28;
+/// How pages are asked for, and what the figure of it is called.
+const WAYS: [(&str, &str); 2] = [
+    ("identity", "launch_polled"),
+    ("gzip", "launch_polled_gzip"),
+];
 /// What the launches beside pollers should reach of those without.
 const WANTED: f64 = 0.95;
 
-/// Launches while clients poll `/state`, beside launches while nobody does.
-pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
+/// Launches while clients poll `/state`, beside launches while nobody does: a figure for each way to ask.
+pub async fn measure(args: &HttpArgs) -> Outcome<Vec<Figure>> {
     let tasks = args.tasks.saturating_mul(LOADS);
     args.say(&format!(
-        "{tasks} tasks, alone and beside {} clients that poll /state of {} other agents every {:?}, by turns of {SLICE:?}",
+        "{tasks} tasks, alone and beside {} clients that poll /state of {} other agents every {:?}, plain and compressed, by turns of {SLICE:?}",
         args.pollers, args.agents, args.poll_interval
     ));
     let (_directory, mut options) = launch::cluster_for(WIDTH, Threads::default())?;
@@ -61,7 +67,10 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
         .get("/state")
         .await?
         .len();
-    let mut pollers = Pollers::start(&cluster, args).await?;
+    let mut pollers = Vec::new();
+    for (encoding, _) in WAYS {
+        pollers.push(Pollers::start(&cluster, args, encoding).await?);
+    }
     let clock = Clock::real();
     let mut turns = Turns::of(&clock);
     let ended = {
@@ -76,47 +85,49 @@ pub async fn measure(args: &HttpArgs) -> Outcome<Figure> {
     crowd.go().await;
     cluster.stop()?;
     let Turns { slices, had, .. } = turns;
-    let per_second = |count: fn(&Had) -> u64| {
-        let rates = had
-            .iter()
-            .map(|had| rounded(count(had) as f64 / had.seconds));
-        rates.collect::<Vec<f64>>()
-    };
-    let Some(Compared {
-        polled,
-        alone,
-        ratios,
-    }) = Compared::of(&slices, &ended)
-    else {
-        let problem = format!(
-            "--tasks is `{}`: expected more than end within {SLICE:?}",
-            args.tasks
-        );
-        return Err(Failure::new(problem));
-    };
-    Ok(Figure {
-        bench: "launch_polled",
-        figure: polled,
-        unit: "tasks/s",
-        limit: alone,
-        limit_is: "the same in the slices of that load in which nobody polls",
-        parameters: json!({
-            "tasks": tasks, "side_by_side": WIDTH, "slice_ms": SLICE.as_millis() as u64,
-            "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64, "bytes": bytes,
-            "agents": args.agents, "running": args.agents * args.tasks_each, "completed": args.agents * args.tasks_each,
-            "pollers_nice": 19, "pages_per_second": per_second(|had| had.pages), "bytes_per_second": per_second(|had| had.bytes),
-            "page_p50_ms": had.iter().map(|had| rounded(had.p50_ms)).collect::<Vec<_>>(),
-            "page_p99_ms": had.iter().map(|had| rounded(had.p99_ms)).collect::<Vec<_>>(),
-            "ratios": ratios.iter().copied().map(rounded).collect::<Vec<_>>(), "wanted": WANTED,
-            "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        }),
-    })
+    let mut figures = Vec::new();
+    for (way, (encoding, bench)) in WAYS.into_iter().enumerate() {
+        let Some(Compared {
+            polled,
+            alone,
+            ratios,
+        }) = Compared::of(way, &slices, &ended)
+        else {
+            let problem = format!(
+                "--tasks is `{}`: expected more than end within {SLICE:?}",
+                args.tasks
+            );
+            return Err(Failure::new(problem));
+        };
+        let told = |of: fn(&Had) -> f64| {
+            let had = had.iter().filter(|(asked, _)| *asked == way);
+            had.map(|(_, had)| rounded(of(had))).collect::<Vec<f64>>()
+        };
+        figures.push(Figure {
+            bench,
+            figure: polled,
+            unit: "tasks/s",
+            limit: alone,
+            limit_is: "the same in the slices of that load in which nobody polls",
+            parameters: json!({
+                "tasks": tasks, "side_by_side": WIDTH, "slice_ms": SLICE.as_millis() as u64, "encoding": encoding,
+                "pollers": args.pollers, "poll_interval_ms": args.poll_interval.as_millis() as u64, "bytes": bytes,
+                "agents": args.agents, "running": args.agents * args.tasks_each, "completed": args.agents * args.tasks_each,
+                "pollers_nice": 19, "pages_per_second": told(|had| had.pages as f64 / had.seconds),
+                "bytes_per_second": told(|had| had.bytes as f64 / had.seconds),
+                "page_p50_ms": told(|had| had.p50_ms), "page_p99_ms": told(|had| had.p99_ms),
+                "ratios": ratios.iter().copied().map(rounded).collect::<Vec<_>>(), "wanted": WANTED,
+                "cores": std::thread::available_parallelism().map_or(0, usize::from),
+            }),
+        });
+    }
+    Ok(figures)
 }
 
-/// A while, and whether it was polled.
+/// A while, and in which of the [`WAYS`] it was polled.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
-    polled: bool,
+    polled: Option<usize>,
     from: Instant,
     to: Instant,
 }
@@ -125,7 +136,7 @@ struct Slice {
 struct Turns {
     clock: Clock,
     slices: Vec<Slice>,
-    had: Vec<Had>,
+    had: Vec<(usize, Had)>,
 }
 
 impl Turns {
@@ -138,25 +149,27 @@ impl Turns {
         }
     }
 
-    /// Until the load is over, and this let go of, or the pollers fail.
-    async fn take(&mut self, pollers: &mut Pollers) -> Failure {
+    /// Until the load is over, and this let go of, or the pollers fail. There are some for each of the [`WAYS`].
+    async fn take(&mut self, pollers: &mut [Pollers]) -> Failure {
         loop {
-            if let Err(failure) = self.pair(pollers).await {
-                return failure;
+            for (way, pollers) in pollers.iter_mut().enumerate() {
+                if let Err(failure) = self.pair(way, pollers).await {
+                    return failure;
+                }
             }
         }
     }
 
-    async fn pair(&mut self, pollers: &mut Pollers) -> Outcome {
+    async fn pair(&mut self, way: usize, pollers: &mut Pollers) -> Outcome {
         pollers.begin().await?;
-        self.slice(true).await;
+        self.slice(Some(way)).await;
         // Pages that are begun are read to their end: that is in no slice.
-        self.had.push(pollers.end().await?);
-        self.slice(false).await;
+        self.had.push((way, pollers.end().await?));
+        self.slice(None).await;
         Ok(())
     }
 
-    async fn slice(&mut self, polled: bool) {
+    async fn slice(&mut self, polled: Option<usize>) {
         let from = self.clock.now();
         self.clock.sleep(SLICE).await;
         let to = self.clock.now();
@@ -176,8 +189,9 @@ struct Compared {
 }
 
 impl Compared {
-    /// Of whole pairs, each a slice that was polled and then one that was not; nothing if there is none, or if nothing ended in one.
-    fn of(slices: &[Slice], ended: &[Instant]) -> Option<Self> {
+    /// Of whole pairs, each a slice that was polled and then one that was not, those polled in this way; nothing if there is none, or if
+    /// nothing ended in one.
+    fn of(way: usize, slices: &[Slice], ended: &[Instant]) -> Option<Self> {
         let rate = |slices: &[Slice]| {
             let within = |slice: &Slice| slice.from..slice.to;
             let count =
@@ -186,18 +200,18 @@ impl Compared {
             slices.iter().map(count).sum::<usize>() as f64 / lasted.as_secs_f64()
         };
         let (pairs, _) = slices.as_chunks::<2>();
-        let of = |polled: bool| {
-            let all = pairs.as_flattened().iter();
-            all.filter(|slice| slice.polled == polled)
-                .copied()
-                .collect::<Vec<_>>()
-        };
+        let pairs: Vec<[Slice; 2]> = pairs
+            .iter()
+            .filter(|[polled, _]| polled.polled == Some(way))
+            .copied()
+            .collect();
+        let of = |place: usize| pairs.iter().map(|pair| pair[place]).collect::<Vec<_>>();
         let ratio = |[polled, alone]: &[Slice; 2]| rate(&[*polled]) / rate(&[*alone]);
         let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
         let is_whole = !ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite());
         is_whole.then(|| Self {
-            polled: rate(&of(true)),
-            alone: rate(&of(false)),
+            polled: rate(&of(0)),
+            alone: rate(&of(1)),
             ratios,
         })
     }
@@ -275,13 +289,14 @@ fn keep_from_others(report: &mut RegisterAgent) -> Outcome {
 struct Pollers(Part);
 
 impl Pollers {
-    async fn start(cluster: &LocalCluster, args: &HttpArgs) -> Outcome<Self> {
+    async fn start(cluster: &LocalCluster, args: &HttpArgs, encoding: &str) -> Outcome<Self> {
         let interval = format!("{}ms", args.poll_interval.as_millis());
         let flags = [
             ("--master", cluster.master()),
             ("--path", "/state".to_owned()),
             ("--readers", args.pollers.to_string()),
             ("--every", interval),
+            ("--encoding", encoding.to_owned()),
         ];
         let part = Part::start_behind("the clients", "readers-part", &flags, cluster.certs());
         Ok(Self(part.await?))
@@ -313,21 +328,29 @@ mod tests {
             to: at(to),
         };
         let slices = [
-            slice(true, 0, 1_000),
-            slice(false, 1_500, 2_500),
-            slice(true, 2_500, 3_500),
-            slice(false, 4_000, 5_000),
-            slice(true, 5_000, 6_000), // The load ended before its other half.
+            slice(Some(0), 0, 1_000),
+            slice(None, 1_500, 2_500),
+            slice(Some(1), 2_500, 3_500),
+            slice(None, 3_500, 4_500),
+            slice(Some(0), 4_500, 5_500),
+            slice(None, 6_000, 7_000),
+            slice(Some(1), 7_000, 8_000), // The load ended before its other half.
         ];
         // What ends between two slices is in none.
-        let ended = [999, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 4_500, 5_500].map(at);
+        let ended = [
+            999, 1_000, 1_500, 2_000, 2_500, 2_600, 2_700, 3_600, 4_000, 4_500, 5_000, 6_000,
+            6_500, 7_500,
+        ];
+        let ended = ended.map(at);
         let expected = Compared {
             polled: 1.5,
             alone: 2.0,
             ratios: vec![0.5, 1.0],
         };
-        assert_eq!(Compared::of(&slices, &ended), Some(expected));
-        assert_eq!(Compared::of(&slices[..1], &ended), None);
-        assert_eq!(Compared::of(&slices, &[]), None);
+        assert_eq!(Compared::of(0, &slices, &ended), Some(expected));
+        let other = Compared::of(1, &slices, &ended);
+        assert_eq!(other.map(|other| other.ratios), Some(vec![1.5]));
+        assert_eq!(Compared::of(0, &slices[..1], &ended), None);
+        assert_eq!(Compared::of(0, &slices, &[]), None);
     }
 }

@@ -27,6 +27,8 @@ use crate::signals::Signals;
 
 /// The longest head of an answer.
 const HEAD_MAX: usize = 16 << 10;
+/// And how it ends.
+const END: &[u8] = b"\r\n\r\n";
 /// So much is thrown away at once.
 const AT_ONCE: usize = 1 << 20;
 
@@ -42,6 +44,9 @@ pub struct ReadersArgs {
     readers: u32,
     #[arg(long, value_parser = crate::flags::duration)]
     every: Duration,
+    /// How the page may be encoded
+    #[arg(long)]
+    encoding: String,
 }
 
 /// What all of them have had.
@@ -131,15 +136,16 @@ async fn page(
     room: &mut [u8],
     args: &ReadersArgs,
 ) -> std::io::Result<u64> {
-    let request = format!(
-        "GET {} HTTP/1.1\r\nhost: {}\r\n\r\n",
-        args.path, args.master
-    );
+    let ReadersArgs {
+        path,
+        master,
+        encoding,
+        ..
+    } = args;
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: {master}\r\naccept-encoding: {encoding}\r\n\r\n");
     connection.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_MAX {
-        head.push(connection.read_u8().await?);
-    }
+    let head = head(connection).await?;
     let head = String::from_utf8_lossy(&head);
     let Some(length) = length(&head) else {
         return Err(std::io::Error::other(format!("no page: {head}")));
@@ -149,6 +155,28 @@ async fn page(
         left -= skip(connection, room, left).await?;
     }
     Ok(length)
+}
+
+/// Reads the head of an answer, and nothing behind it.
+async fn head(connection: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let (mut head, mut ahead) = (Vec::new(), [0; 1024]);
+    while !head.ends_with(END) && head.len() < HEAD_MAX {
+        let before = head.len();
+        let there = connection.peek(&mut ahead).await?;
+        if there == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        head.extend_from_slice(&ahead[..there]);
+        let ends = head.windows(END.len()).position(|four| four == END);
+        if let Some(end) = ends {
+            head.truncate(end + END.len());
+        }
+        // What was only looked at is taken now.
+        connection
+            .read_exact(&mut ahead[..head.len() - before])
+            .await?;
+    }
+    Ok(head)
 }
 
 /// The length of the body, if this is the head of a page.
@@ -206,14 +234,18 @@ mod tests {
                 path: "/state".into(),
                 readers: 1,
                 every: Duration::ZERO,
+                encoding: "identity".into(),
             };
             let serve = async {
                 let (mut connection, _) = listener.accept().await.unwrap();
                 for length in [3_000_000, 0, 5] {
-                    let mut asked = [0; 64];
+                    let mut asked = [0; 128];
                     assert!(connection.read(&mut asked).await.unwrap() > 0);
-                    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
-                    connection.write_all(head.as_bytes()).await.unwrap();
+                    // A head that is long, and comes in two.
+                    let begin = format!("HTTP/1.1 200 OK\r\nx: {}\r\ncontent-", "y".repeat(3_000));
+                    connection.write_all(begin.as_bytes()).await.unwrap();
+                    let end = format!("length: {length}\r\n\r\n");
+                    connection.write_all(end.as_bytes()).await.unwrap();
                     connection.write_all(&vec![b'x'; length]).await.unwrap();
                 }
             };

@@ -10,7 +10,7 @@ use authority::Subject;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -19,6 +19,7 @@ use v1::media::{self, Refused};
 use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
+use super::refusal::Refusal;
 use crate::large::{Line, Turn};
 
 /// The most bytes of a call.
@@ -27,8 +28,6 @@ pub const CALL_MAX: usize = 16 << 20;
 const LARGE: usize = 64 << 10;
 /// As is one that takes more memory once it is read, however short.
 const MEMORY: usize = 1 << 20;
-/// The most bytes that a refusal says. What is longer was made of what a stranger sent, and would wait in memory until he reads it.
-const PROBLEM_MAX: usize = 4 << 10;
 
 /// What is said once in a call's headers.
 const SINGLE: [&str; 3] = ["Content-Type", "Message-Content-Type", media::STREAM_ID];
@@ -322,87 +321,11 @@ pub fn answer(form: Form, message: &dyn Message) -> Response {
     ([(CONTENT_TYPE, form.media_type())], form.write(message)).into_response()
 }
 
-/// A request that is not served, and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{problem}")]
-pub struct Refusal {
-    /// What it is in HTTP.
-    pub status: StatusCode,
-    /// What was wrong: the field, its value and what was expected, where it is a field.
-    pub problem: String,
-}
-
-impl Refusal {
-    /// A refusal with this status.
-    pub fn new(status: StatusCode, problem: impl Display) -> Self {
-        let mut problem = problem.to_string();
-        if problem.len() > PROBLEM_MAX {
-            let fits = |end: &usize| problem.is_char_boundary(*end);
-            let end = (0..=PROBLEM_MAX).rev().find(fits).unwrap_or(0);
-            problem = format!("{}...", &problem[..end]);
-        }
-        Self { status, problem }
-    }
-
-    /// 400: wrong in itself.
-    pub fn bad(problem: impl Display) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, problem)
-    }
-
-    /// 403: not for whoever asks.
-    pub fn forbidden(problem: impl Display) -> Self {
-        Self::new(StatusCode::FORBIDDEN, problem)
-    }
-
-    /// 409: not as things are.
-    pub fn conflict(problem: impl Display) -> Self {
-        Self::new(StatusCode::CONFLICT, problem)
-    }
-
-    /// 501: nothing here does that.
-    pub fn not_served(problem: impl Display) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, problem)
-    }
-
-    /// Whether it is that nobody serves what was asked.
-    pub fn is_not_served(&self) -> bool {
-        self.status == StatusCode::NOT_IMPLEMENTED
-    }
-
-    /// 503: not just now.
-    pub fn not_now(problem: impl Display) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, problem)
-    }
-}
-
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
-        let status = StatusCode::from_u16(refused.status());
-        Self::new(status.unwrap_or(StatusCode::BAD_REQUEST), refused)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut response = (self.status, format!("{}\n", self.problem)).into_response();
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::METHOD_NOT_ALLOWED => {
-                headers.insert(ALLOW, axum::http::HeaderValue::from_static("POST"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, axum::http::HeaderValue::from_static("1"));
-            }
-            _ => {}
-        }
-        response
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use axum::http::header::ALLOW;
     use runtime::rehearsal::stage;
     use v1::schema::scheduler::{Call, CallType};
 
@@ -572,15 +495,5 @@ mod tests {
             let asked = read(with(&both)).await.unwrap();
             assert_eq!(asked.accept(), Ok(Form::Protobuf));
         });
-    }
-
-    /// It waits in memory until whoever asked has read it, and nobody counts it.
-    #[test]
-    fn a_refusal_says_no_more_than_so_many_bytes() {
-        let refusal = Refusal::bad("\u{e9}".repeat(1 << 20));
-        assert_eq!(refusal.problem.len(), PROBLEM_MAX + 3);
-        assert!(refusal.problem.ends_with("\u{e9}..."));
-        assert!(refusal.problem.capacity() < 4 * PROBLEM_MAX);
-        assert_eq!(Refusal::bad("no").problem, "no");
     }
 }

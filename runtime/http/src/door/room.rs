@@ -35,7 +35,8 @@ struct Inside {
 
 /// A connection that is inside until this is dropped.
 pub(super) struct Open {
-    number: u64,
+    /// Which of all that have ever been inside.
+    pub number: u64,
     room: Room,
     /// Where it comes from.
     pub source: Source,

@@ -1,6 +1,7 @@
 //! What each door asks, and whose turn it is.
 
 use authority::RateLimits;
+use axum::http::header::RETRY_AFTER;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use runtime::rehearsal::{node, stage};
@@ -322,7 +323,11 @@ fn a_framework_that_proves_nothing_has_the_turn_of_the_principal_that_it_declare
                 request = request.header("Mesos-Stream-Id", stream);
             }
             let request = request.body(axum::body::Body::empty());
-            routes.call(request.unwrap()).await.unwrap().status()
+            let answer = routes.call(request.unwrap()).await.unwrap();
+            if answer.status() == 503 {
+                assert_eq!(answer.headers()[RETRY_AFTER], "100");
+            }
+            answer.status()
         };
         declared.write_down("s1", "web");
         declared.write_down("s2", "other");
