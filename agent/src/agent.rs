@@ -31,8 +31,8 @@ use protocol::{AgentInfo, Fence};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::Resources;
-use runtime::Instant;
 use runtime::prelude::*;
+use runtime::{Instant, Timestamp};
 
 use crate::config::Config;
 use crate::container::Containerizer;
@@ -109,6 +109,8 @@ pub struct AgentState {
     pub address: Option<IpAddr>,
     /// The address of its master, if it has one.
     pub master: Option<String>,
+    /// Since when it runs.
+    pub started: Timestamp,
     /// Figures for its metrics; updates waiting are not counted in.
     pub figures: AgentFigures,
 }
@@ -156,7 +158,8 @@ pub struct Agent {
     digest_key: Option<DigestKey>,
     oversubscribed: Resources,
     estimates_rejected: u64,
-    started: Instant,
+    /// When its actor began to run.
+    started: (Instant, Timestamp),
     /// Whether executors of an earlier process of it may still come back. It registers after that.
     recovering: bool,
     end: Option<AgentEnd>,
@@ -172,7 +175,6 @@ impl Agent {
         operations: Handle<Operations>,
         sandboxes: Arc<dyn Sandboxes>,
         rng: SmallRng,
-        started: Instant,
     ) -> Self {
         Self {
             forgot_terms: config.info.id.is_some(),
@@ -197,7 +199,7 @@ impl Agent {
             digest_key: None,
             oversubscribed: Resources::new(),
             estimates_rejected: 0,
-            started,
+            started: Default::default(),
             recovering: false,
             end: None,
             waiting: Vec::new(),
@@ -352,6 +354,7 @@ impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
+        self.started = (ctx.clock().now(), ctx.clock().wall());
         ctx.link(&self.containerizer.pid());
         ctx.link(&self.status.pid());
         ctx.link(&self.operations.pid());
@@ -486,9 +489,10 @@ impl Handler<DescribeAgent> for Agent {
             },
             address: self.config.container_address(),
             master: self.master.as_ref().map(|master| master.address.clone()),
+            started: self.started.1,
             figures: AgentFigures {
                 registered: self.master.is_some(),
-                uptime_secs: (ctx.clock().now() - self.started).as_secs_f64(),
+                uptime_secs: (ctx.clock().now() - self.started.0).as_secs_f64(),
                 total: self.total.clone(),
                 oversubscribed: self.oversubscribed.clone(),
                 estimates_rejected: self.estimates_rejected,

@@ -149,8 +149,7 @@ async fn state(State(pages): State<Pages>, who: Who) -> Page {
     let acls = pages.acls.now();
     let survey = sight::seen(survey, &acls, &who);
     let roles = acls.approver(&who, Action::ViewRoles);
-    let now = pages.node.clock().wall();
-    let mut json = state::whole(&state, &survey, &allocated, &roles, now);
+    let mut json = state::whole(&state, &survey, &allocated, &roles);
     if let Ok(flags) = pages.flags(&who) {
         json["flags"] = json!(flags);
     }

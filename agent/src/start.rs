@@ -305,7 +305,6 @@ pub fn start_with(
     })?;
     // By its name, so that modules find whichever of its lives there is.
     let by_name = node.refer(Pid::new("monitor", node.id().clone(), 0));
-    let started = node.clock().now();
     let agent = Agent::new(
         config.clone(),
         containerizer.clone(),
@@ -313,7 +312,6 @@ pub fn start_with(
         operations.clone(),
         work_dir.sandboxes.clone(),
         node.rng(),
-        started,
     );
     let agent = node.spawn("agent", agent.keeping(ledger.clone()))?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());

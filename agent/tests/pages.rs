@@ -464,10 +464,13 @@ fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
         );
         // Told again by the next master: it is the same drain.
         world.advance(3).await;
-        world.master.tell(order(5));
-        world.settle().await;
-        let again = (Some(config(5_000_000_000)), Some(json!(begun)));
-        assert_eq!(drain().await, again);
+        // A grace period that Mesos' form has no number for is as long as one has.
+        for (seconds, nanos) in [(5, 5_000_000_000), (u64::MAX, i64::MAX as u64)] {
+            world.master.tell(order(seconds));
+            world.settle().await;
+            let again = (Some(config(nanos)), Some(json!(begun)));
+            assert_eq!(drain().await, again);
+        }
         world.stage.happens(LauncherEvent::Exited {
             container_id: world.stage.container(0),
             termination: Termination::Exited(0),

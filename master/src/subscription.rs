@@ -137,8 +137,10 @@ impl Books {
         });
         let known = self.frameworks.get(&framework_id);
         let is_other = |before: &Framework| known.is_some_and(|now| now.info != before.info);
-        if before.as_ref().is_some_and(is_other) {
-            self.tell_of_change(&framework_id, out);
+        match before.as_ref().map(is_other) {
+            Some(true) => self.tell_of_change(&framework_id, out),
+            Some(false) => self.tell_of_return(&framework_id, out),
+            None => {}
         }
         self.frameworks.dealt(&framework_id, Dealing::Subscribe, 1);
         self.frameworks.dealt(&framework_id, Dealing::Subscribed, 1);

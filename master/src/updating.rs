@@ -94,6 +94,12 @@ impl Books {
     /// for it (SPEC 3.2). One that is away is told when it is back.
     pub(crate) fn tell_of_change(&mut self, id: &FrameworkId, out: &mut Effects) {
         self.frameworks.note_change(id);
+        self.tell_of_return(id, out);
+    }
+
+    /// The framework has a scheduler again: the agents that have something of it are told what it is, and tell at once what it has not acknowledged, as
+    /// those of Mesos do; they may wait for minutes else.
+    pub(crate) fn tell_of_return(&self, id: &FrameworkId, out: &mut Effects) {
         for agent in self.tasks.agents_of(id) {
             if let Some(agent) = self.agents.connected(agent) {
                 self.tell_what_it_is(id, &agent.pid, out);

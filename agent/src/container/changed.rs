@@ -8,6 +8,7 @@ use protocol::message::task::FrameworkChanged;
 use runtime::prelude::*;
 
 use super::Containerizer;
+use crate::status::TellAgain;
 
 impl Containerizer {
     /// The framework is this from now on; nothing follows if it is so already, or has nothing here.
@@ -32,7 +33,10 @@ impl Containerizer {
 
 impl Handler<FrameworkChanged> for Containerizer {
     type Result = ();
-    fn handle(&mut self, changed: FrameworkChanged, _: &mut Context<Self>) {
-        self.learn(&changed.framework);
+    fn handle(&mut self, FrameworkChanged { framework }: FrameworkChanged, _: &mut Context<Self>) {
+        self.learn(&framework);
+        if let Some(id) = framework.id {
+            self.status.tell_always(TellAgain(id));
+        }
     }
 }

@@ -423,7 +423,12 @@ impl Container {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
             }
-            // It has been told, or is being killed: its time goes on.
+            // It is told when it subscribes again, and is killed if it does not.
+            Phase::Running if self.is_streamed() => {
+                self.phase = Phase::Terminating;
+                vec![Effect::DestroyAfter(grace)]
+            }
+            // It has been told, or will be, or is being killed: its time goes on.
             Phase::Terminating => Vec::new(),
             _ => self.destroy(),
         }

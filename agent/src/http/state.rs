@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use authority::Approver;
 use http::build;
-use protocol::agent::Domain;
 use protocol::task::Labels;
 use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
 use protocol::{FrameworkInfo, TaskInfo, TaskState, TaskStatus};
 use resources::Resources;
 use resources::json::{attributes_object, resources_object};
-use runtime::Timestamp;
 use serde_json::{Value, json};
 use v1::convert::older::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
+use v1::v0::{self, LabelList, StatusEntry, role};
 
 use super::answers::{self, container_status, executors, is_heard, is_over, measured, user_of};
 use crate::agent::{AgentState, VERSION};
@@ -42,7 +41,6 @@ pub(super) fn whole(
     survey: &Survey,
     allocated: &Resources,
     roles: &Approver,
-    now: Timestamp,
 ) -> Value {
     let info = &state.info;
     let seen = sight::resources(&info.resources, roles);
@@ -59,7 +57,7 @@ pub(super) fn whole(
         "build_date": build::date(),
         "build_time": build::time() as f64,
         "build_user": "",
-        "start_time": now.as_secs_f64() - state.figures.uptime_secs,
+        "start_time": state.started.as_secs_f64(),
         "id": info.id.as_ref().map_or("", |id| id.as_str()),
         "pid": pid("slave(1)", state.address, &info.hostname, info.port),
         "hostname": info.hostname,
@@ -82,7 +80,7 @@ pub(super) fn whole(
         json["master_hostname"] = json!(host(master));
     }
     if let Some(domain) = &info.domain {
-        json["domain"] = self::domain(domain);
+        json["domain"] = v0::domain(domain);
     }
     if let Some(drain) = survey.drain {
         // Whether it is to be gone afterwards its master knows alone.
@@ -100,11 +98,6 @@ pub(super) fn whole(
 /// The host of an address.
 fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
-}
-
-fn domain(domain: &Domain) -> Value {
-    let (region, zone) = (&domain.region, &domain.zone);
-    json!({ "fault_domain": { "region": { "name": region }, "zone": { "name": zone } } })
 }
 
 fn resources(resources: &Resources) -> Value {
@@ -135,12 +128,7 @@ fn full(resources: &Resources) -> Value {
 
 /// Notes, but for what is shown in a place of its own.
 fn labels(labels: &Labels) -> Value {
-    said(other_labels(labels).message().as_ref())
-}
-
-fn said(labels: Option<&v1::schema::Labels>) -> Value {
-    let labels = labels.into_iter().flat_map(|labels| &labels.labels);
-    labels.map(|label| json!(Json(label))).collect()
+    json!(LabelList(other_labels(labels)))
 }
 
 fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
@@ -231,30 +219,10 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
 /// What was told of a task, with the keys that masters' pages have.
 fn status(container: &ContainerView, info: &TaskInfo, told: &TaskStatus) -> Value {
     let shown = answers::status(container, info, told);
-    let mut json = json!({
-        "state": told.state.name(),
-        "timestamp": told.timestamp.as_secs_f64(),
-        "labels": said(shown.labels.as_ref()),
-        "source": told.source.name(),
-        "message": told.message,
-        "container_status": shown.container_status.as_deref().map(|own| json!(Json(own))),
-    });
-    if let Some(reason) = told.reason {
-        json["reason"] = json!(reason.name());
-    }
-    if let Some(healthy) = told.healthy {
-        json["healthy"] = json!(healthy);
-    }
-    if let Some(check) = &shown.check_status {
-        json["check_status"] = json!(Json(check));
-    }
-    json
-}
-
-/// The role that resources are allocated to.
-fn role(resources: &Resources) -> String {
-    let role = resources.iter().find_map(|one| one.allocation_role());
-    role.map_or_else(|| "*".to_owned(), ToString::to_string)
+    json!(StatusEntry {
+        status: told,
+        container: shown.container_status.as_deref().map(|own| Json(own)),
+    })
 }
 
 /// What statistics are put down to: the task of a command executor, as Mesos says it. What an executor of a framework's own would say of it is passed over.

@@ -53,6 +53,7 @@ fn agent() -> AgentState {
         },
         address: Some([10, 0, 0, 7].into()),
         master: Some("m:5050".into()),
+        started: Timestamp::from_nanos(90_000_000_000),
         figures: AgentFigures {
             uptime_secs: 10.0,
             ..AgentFigures::default()
@@ -191,9 +192,9 @@ fn roles(acls: &str) -> Approver {
     acls.approver(&Subject::named("bob"), Action::ViewRoles)
 }
 
-fn whole(roles: &Approver, now: Timestamp) -> Value {
+fn whole(roles: &Approver) -> Value {
     let allocated = state::allocated(&survey());
-    state::whole(&agent(), &survey(), &allocated, roles, now)
+    state::whole(&agent(), &survey(), &allocated, roles)
 }
 
 fn json_of(message: &dyn v1::Message) -> Value {
@@ -299,8 +300,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 /// SPEC 3.12: the keys of an agent's state, verbatim.
 #[test]
 fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
-    let now = Timestamp::from_nanos(100_000_000_000);
-    let json = whole(&roles("{}"), now);
+    let json = whole(&roles("{}"));
     for key in [
         "version",
         "git_sha",
@@ -425,8 +425,8 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
 #[test]
 fn what_an_agent_does_not_know_is_left_out_and_nothing_is_null() {
     let shown = |agent: &AgentState, survey: &Survey| {
-        let (allocated, now) = (state::allocated(survey), Timestamp::default());
-        state::whole(agent, survey, &allocated, &roles("{}"), now)
+        let allocated = state::allocated(survey);
+        state::whole(agent, survey, &allocated, &roles("{}"))
     };
     let mut alone = agent();
     alone.master = None;
@@ -453,8 +453,8 @@ fn an_agent_that_is_being_drained_says_how_and_since_when() {
     let shown = |drain| {
         let survey = Survey { drain, ..survey() };
         let allocated = state::allocated(&survey);
-        let (roles, now) = (roles("{}"), Timestamp::default());
-        let json = state::whole(&agent(), &survey, &allocated, &roles, now);
+        let roles = roles("{}");
+        let json = state::whole(&agent(), &survey, &allocated, &roles);
         ["drain_config", "estimated_drain_start_time_seconds"].map(|key| json.get(key).cloned())
     };
     let drain = |max_grace_period| {
@@ -570,7 +570,7 @@ fn nobody_sees_more_than_the_acls_let_them_see() {
 fn what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_whole() {
     let acls = r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#;
     let roles = roles(acls);
-    let json = whole(&roles, Timestamp::default());
+    let json = whole(&roles);
     for key in [
         "reserved_resources",
         "reserved_resources_full",

@@ -72,6 +72,11 @@ pub struct Acknowledge {
 #[rtype(result = "()")]
 pub struct MasterIs(pub Option<(AgentId, Pid)>);
 
+/// This framework may have another scheduler, which may not have heard what it has not acknowledged.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct TellAgain(pub FrameworkId);
+
 /// Nobody will acknowledge for this framework any more.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
@@ -279,6 +284,13 @@ impl StatusUpdates {
         }
     }
 
+    fn send_again(&mut self, updates: Vec<StatusUpdate>, ctx: &mut Context<Self>) {
+        for update in updates {
+            self.send(update, ctx);
+        }
+        self.keep_time(ctx);
+    }
+
     /// Keeps one timer running while anything is in flight. What has just been put in flight is due after the shortest wait:
     /// a timer that was set for something that waits longer would be late for it.
     fn keep_time(&mut self, ctx: &mut Context<Self>) {
@@ -426,11 +438,17 @@ impl Handler<MasterIs> for StatusUpdates {
     fn handle(&mut self, MasterIs(master): MasterIs, ctx: &mut Context<Self>) {
         self.master = master;
         if self.master.is_some() {
-            for update in self.streams.all_in_flight(ctx.clock().now()) {
-                self.send(update, ctx);
-            }
-            self.keep_time(ctx);
+            let all = self.streams.all_in_flight(ctx.clock().now());
+            self.send_again(all, ctx);
         }
+    }
+}
+
+impl Handler<TellAgain> for StatusUpdates {
+    type Result = ();
+    fn handle(&mut self, TellAgain(framework): TellAgain, ctx: &mut Context<Self>) {
+        let own = self.streams.in_flight_of(&framework, ctx.clock().now());
+        self.send_again(own, ctx);
     }
 }
 

@@ -146,10 +146,15 @@ impl Streams {
 
     /// A new master: everything in flight is sent again at once, and the waits begin anew.
     pub fn all_in_flight(&mut self, now: Instant) -> Vec<StatusUpdate> {
-        self.open
-            .values_mut()
-            .filter_map(|stream| stream.start(now))
-            .collect()
+        let all = self.open.values_mut();
+        all.filter_map(|stream| stream.start(now)).collect()
+    }
+
+    /// A new scheduler: the same of what is its framework's.
+    pub fn in_flight_of(&mut self, framework: &FrameworkId, now: Instant) -> Vec<StatusUpdate> {
+        let own = self.open.iter_mut();
+        let own = own.filter(|((owner, _), _)| owner == framework);
+        own.filter_map(|(_, stream)| stream.start(now)).collect()
     }
 
     /// When something is next overdue.
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_master_gets_what_is_in_flight_at_once_and_the_waits_begin_anew() {
+    fn a_new_master_or_scheduler_gets_what_is_in_flight_at_once_and_the_waits_begin_anew() {
         let mut streams = Streams::default();
         streams.accept(update(TaskState::Running, 1), at(0));
         streams.accept(update(TaskState::Finished, 2), at(0));
@@ -296,6 +301,13 @@ mod tests {
         let again = streams.all_in_flight(at(15));
         assert_eq!(states(&again), [(TaskState::Running, TaskState::Finished)]);
         assert_eq!(streams.next_due(), Some(at(25)));
+        // So does a new scheduler, of its own.
+        let other = FrameworkId::new("other").unwrap();
+        assert_eq!(streams.in_flight_of(&other, at(16)), []);
+        assert_eq!(streams.next_due(), Some(at(25)));
+        let again = streams.in_flight_of(&key().0, at(17));
+        assert_eq!(states(&again), [(TaskState::Running, TaskState::Finished)]);
+        assert_eq!(streams.next_due(), Some(at(27)));
     }
 
     /// SPEC 5.3: an end that is refused would be lost, because its executor is told that the task is over.

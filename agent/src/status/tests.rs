@@ -125,6 +125,22 @@ fn an_end_that_could_not_be_kept_is_sent_but_confirmed_only_once_it_is_kept() {
     });
 }
 
+/// SPEC 2.2: a scheduler that has just subscribed does not wait until it is time for what the one before was told.
+#[test]
+fn what_a_framework_has_not_acknowledged_is_sent_again_at_once_when_its_agent_is_asked_to() {
+    rehearse(|node| async move {
+        let story = Story::begin(node, Book::in_memory()).await;
+        story.status.tell(story.end(0)).unwrap();
+        story.settle().await;
+        let of = |framework: &str| TellAgain(FrameworkId::new(framework).unwrap());
+        for (framework, times) in [("other", 1), ("f", 2)] {
+            story.status.tell(of(framework)).unwrap();
+            story.settle().await;
+            assert_eq!(story.master.heard(), vec![UUID; times], "{framework}");
+        }
+    });
+}
+
 #[test]
 fn what_is_said_again_while_it_is_written_is_confirmed_once_to_who_said_it_last() {
     rehearse(|node| async move {

@@ -423,16 +423,13 @@ fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_get
 }
 
 #[test]
-fn an_executor_that_is_away_cannot_be_told_to_stop() {
+fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_should_stop() {
     let mut container = streamed();
     container.disconnected(GRACE);
-    assert_eq!(container.shut_down(GRACE), [Effect::Destroy]);
-    assert!(
-        container
-            .subscribe_stream(actor(), &knowing(&["a"]))
-            .is_err(),
-        "its container is being ended"
-    );
+    assert_eq!(container.shut_down(GRACE), [Effect::DestroyAfter(GRACE)]);
+    assert_eq!(container.return_overdue(), [], "its time is not cut short");
+    assert_eq!(container.shut_down(GRACE), [], "nor begun anew");
+    assert_eq!(container.destroy(), [Effect::Destroy], "when it is over");
 }
 
 /// SPEC 2.5: it has its grace period whoever says it again, a master that is asked about one of its statuses above all.

@@ -35,13 +35,7 @@ fn what_is_over_and_acknowledged_is_among_what_is_completed() {
     };
     let allocated = state::allocated(&survey);
     assert_eq!(allocated, state::allocated(&self::survey()));
-    let json = state::whole(
-        &agent(),
-        &survey,
-        &allocated,
-        &roles("{}"),
-        Timestamp::default(),
-    );
+    let json = state::whole(&agent(), &survey, &allocated, &roles("{}"));
     let framework = &json["frameworks"][0];
     assert_eq!(
         ids(&framework["completed_executors"], "/id"),

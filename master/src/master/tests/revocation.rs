@@ -273,7 +273,7 @@ fn a_scheduler_that_comes_back_is_warned_of_what_is_left_of_the_time() {
         world.settle().await;
         assert_eq!(scheduler.heard(), ["revoked t for web in 20s"]);
         world.pass(20).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.heard(), ["framework batch", "kill t"]);
         subscribe(&scheduler, info).await.unwrap();
         world.settle().await;
         assert_eq!(scheduler.heard(), [""; 0], "it is being killed");

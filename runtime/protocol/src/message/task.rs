@@ -50,7 +50,8 @@ pub struct ShutDownFramework {
     pub framework_id: FrameworkId,
 }
 
-/// The framework is this from now on: what is still to be done for it is done as for this (SPEC 3.2). An agent that has nothing of it has nothing to learn.
+/// The framework is this from now on, as it has become or as its scheduler has subscribed again: what is still to be done for it is done as for this
+/// (SPEC 3.2), and what it has not acknowledged is told again at once. An agent that has nothing of it has nothing to learn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkChanged {
     /// What it is; its id is set.

@@ -40,12 +40,15 @@ pub(super) fn read(file: &Path) -> Result<String, CertificateError> {
     }
 }
 
-/// Makes `directory` and what is missing above it; a new one is open to its owner only.
+/// Makes `directory` and what is missing above it. A new one is open to its owner only; what is above it is as any other, since an agent's tasks of
+/// other users may have their sandboxes beside it.
 pub(super) fn make_directory(directory: &Path) -> Result<(), CertificateError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
+    let made = match directory.parent() {
+        Some(above) => fs::create_dir_all(above),
+        None => Ok(()),
+    };
+    let mut own = DirBuilder::new();
+    made.and_then(|()| own.recursive(true).mode(0o700).create(directory))
         .map_err(|source| CertificateError::Io {
             action: "make",
             file: directory.to_owned(),

@@ -112,14 +112,12 @@ fn an_identity_survives_its_files_and_only_its_owner_can_read_the_key() {
             .name,
         "me"
     );
-    assert_eq!(
-        fs::metadata(home.join("agent.key"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o600
-    );
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&home.join("agent.key")), 0o600);
+    assert_eq!(mode(&home), 0o700);
+    let beside = directory.path().join("other");
+    fs::create_dir(&beside).unwrap();
+    assert_eq!(mode(home.parent().unwrap()), mode(&beside), "as any other");
     assert_eq!(
         fs::read_dir(&home).unwrap().count(),
         5,
