@@ -99,6 +99,13 @@ const OPERATIONS: [&str; 35] = operations!(
     "" "reserve/" "unreserve/" "create/" "destroy/" "grow_volume/" "shrink_volume/"
 );
 
+/// What operations that change resources are called (SPEC 3.10).
+pub(crate) fn operation_kinds() -> impl Iterator<Item = &'static str> {
+    let of = OPERATIONS.into_iter();
+    let of = of.filter_map(|name| name.strip_prefix("master/operations/"));
+    of.filter_map(|of| of.strip_suffix("/finished"))
+}
+
 fn names() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().chain(MORE_NAMES).chain(OPERATIONS)
 }

@@ -108,7 +108,7 @@ impl Books {
     }
 
     /// An agent is back: it is told what those of its frameworks are that it knew otherwise, or that have changed under this master. Of a change
-    /// that it missed under an earlier one, and has not told itself, it hears with the next launch.
+    /// that it missed under an earlier one, and has not told itself, it hears when a scheduler subscribes again, or with the next launch.
     pub(crate) fn tell_of_changes(
         &self,
         agent_id: &AgentId,

@@ -9,7 +9,7 @@ use resources::{Name, Quantities, Resources, Scalar};
 use runtime::Timestamp;
 
 use crate::books::{Books, sum};
-use crate::counters::{gauge, operation_gauge};
+use crate::counters::{gauge, operation_gauge, operation_kinds};
 use crate::{quota, view};
 
 /// All of them; those of each framework unless the operator wants none.
@@ -184,16 +184,6 @@ fn url_encoded(text: &str) -> String {
     encoded
 }
 
-/// What operations that change resources are called (SPEC 3.10).
-const OPERATION_KINDS: [&str; 6] = [
-    "reserve",
-    "unreserve",
-    "create",
-    "destroy",
-    "grow_volume",
-    "shrink_volume",
-];
-
 /// The operations that the master knows: those under way, and those whose end their frameworks have not acknowledged yet.
 fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     let under_way = OperationState::ALL
@@ -206,7 +196,7 @@ fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     };
     let names = under_way.map(|state| operation_gauge(*state));
     for name in names.chain(["total".to_owned()]) {
-        for kind in OPERATION_KINDS {
+        for kind in operation_kinds() {
             add(format!("{kind}/{name}"), 0);
         }
         add(name, 0);
@@ -240,6 +230,25 @@ fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
             for (name, amount) in amounts.iter() {
                 put(name, what, amount);
                 put(name, "consumed", consumed.get(name));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirror::tests::laws::books;
+
+    /// SPEC 3.10: alerts are set on figures before there is anything to count.
+    #[test]
+    fn each_kind_of_operation_has_its_gauges_before_there_is_one() {
+        let metrics = metrics(&books(), Timestamp::from_nanos(1));
+        let kinds = "reserve unreserve create destroy grow_volume shrink_volume";
+        for kind in kinds.split(' ') {
+            for gauge in ["total", "pending"] {
+                let name = format!("master/operations/{kind}/{gauge}");
+                assert_eq!(metrics.get(&name), Some(&0.0), "{name}");
             }
         }
     }

@@ -429,6 +429,12 @@ fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_s
     assert_eq!(container.shut_down(GRACE), [Effect::DestroyAfter(GRACE)]);
     assert_eq!(container.return_overdue(), [], "its time is not cut short");
     assert_eq!(container.shut_down(GRACE), [], "nor begun anew");
+    assert!(
+        container
+            .subscribe_stream(actor(), &knowing(&["a"]))
+            .is_err(),
+        "its container is being ended"
+    );
     assert_eq!(container.destroy(), [Effect::Destroy], "when it is over");
 }
 

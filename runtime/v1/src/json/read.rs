@@ -257,10 +257,11 @@ impl<'de> Visitor<'de> for Values<'_> {
         if self.field.kind() != Kind::Bytes {
             return self.take(Leaf::Text(text), text);
         }
-        // Some tools break it into lines, which Mesos reads.
-        let is_broken = text.contains(|c: char| c.is_ascii_whitespace());
-        let joined = is_broken.then(|| text.split_ascii_whitespace().collect::<String>());
-        match BASE64.decode(joined.as_deref().unwrap_or(text)) {
+        let read = BASE64.decode(text).or_else(|_| {
+            // Some tools break it into lines, which Mesos reads.
+            BASE64.decode(text.split_ascii_whitespace().collect::<String>())
+        });
+        match read {
             Ok(bytes) => self.take(Leaf::Bytes(&bytes), text),
             Err(_) => {
                 let bad = Invalid::new("", text, "bytes in base64");
