@@ -232,12 +232,29 @@ impl Books {
 
     /// Tells the allocator that this is free again.
     pub(crate) fn recovered(&self, freed: Freed, refuse: Option<Duration>, out: &mut Effects) {
+        self.tell_recovered(freed, refuse, false, out);
+    }
+
+    /// The same, of a task or executor that has ended. Beside an unanswered offer its resources would be a small offer of their own.
+    pub(crate) fn recovered_by_end(&self, freed: Freed, out: &mut Effects) {
+        let beside_offer = self.offers.of_agent(&freed.agent_id).next().is_some();
+        self.tell_recovered(freed, None, beside_offer, out);
+    }
+
+    fn tell_recovered(
+        &self,
+        freed: Freed,
+        refuse: Option<Duration>,
+        beside_offer: bool,
+        out: &mut Effects,
+    ) {
         if !freed.resources.is_empty() {
             out.allocator(ToAllocator::Recovered(Recovered {
                 framework_id: freed.framework_id,
                 agent_id: freed.agent_id,
                 resources: freed.resources,
                 refuse,
+                beside_offer,
             }));
         }
     }

@@ -55,7 +55,7 @@ impl Books {
                 task.observe(&status, latest);
             });
             if let Some(freed) = freed {
-                self.recovered(freed, None, out);
+                self.recovered_by_end(freed, out);
             }
             // Nobody will acknowledge an end that bears no uuid.
             if status.state.is_terminal() && status.uuid.is_none() {
@@ -134,7 +134,7 @@ impl Books {
             .tasks
             .remove_executor(&agent_id, &framework_id, &executor_id);
         let Some(freed) = freed else { return };
-        self.recovered(freed, None, out);
+        self.recovered_by_end(freed, out);
         let lost = Lost {
             agent_id,
             executor_id: Some(executor_id),

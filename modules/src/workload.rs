@@ -283,6 +283,7 @@ impl Workload {
             agent_id: grant.agent_id,
             resources: grant.resources,
             refuse,
+            beside_offer: false,
         };
         self.books.recovered(&recovered, self.now);
     }

@@ -181,7 +181,8 @@ records! {
     FrameworkActivity(&[]) => |m| format!("framework {} active {}", short(&m.framework_id), m.active);
     Recovered(&[]) => |m| {
         let refuse = m.refuse.map_or(String::new(), |d| format!(" for {d:?}"));
-        format!("recovered {} {}{refuse}", short(&m.framework_id), m.resources.unallocate())
+        let beside = if m.beside_offer { " beside an offer" } else { "" };
+        format!("recovered {} {}{refuse}{beside}", short(&m.framework_id), m.resources.unallocate())
     };
     Suppressed(&[]) => |m| format!("suppressed {}", short(&m.framework_id));
     Revived(&[]) => |m| format!("revived {}", short(&m.framework_id));
@@ -517,6 +518,16 @@ fn task(id: &str, agent: &AgentId, text: &str) -> TaskInfo {
         data: vec![],
         kill_policy: None,
         labels: Default::default(),
+    }
+}
+
+fn decline(framework: &FrameworkId, offers: &[&Offer]) -> DeclineOffers {
+    DeclineOffers {
+        framework_id: framework.clone(),
+        offer_ids: offers.iter().map(|offer| offer.id.clone()).collect(),
+        filters: Filters {
+            refuse_seconds: 5.0,
+        },
     }
 }
 

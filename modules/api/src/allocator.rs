@@ -188,6 +188,9 @@ pub struct Recovered {
     /// For how long this framework wants nothing contained in it; `None` is no filter. Zero is none either, but says that the
     /// framework has just refused this: it is offered again with the next batch, not at once.
     pub refuse: Option<Duration>,
+    /// Whether another offer of that agent is unanswered. The agent is offered again when that offer is answered, or with the next
+    /// batch, so that its free resources go out in one offer.
+    pub beside_offer: bool,
 }
 
 /// An operation has turned what a framework holds into something else: the agent has the one no more, and the other instead. Nothing that
@@ -389,7 +392,7 @@ remote! { FrameworkAdded = "allocator/framework_added" v3 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
 remote! { FrameworkActivity = "allocator/framework_activity" v1 }
 remote! { OfferBudgetSpent = "allocator/offer_budget_spent" v1 }
-remote! { Recovered = "allocator/recovered" v1 }
+remote! { Recovered = "allocator/recovered" v2 }
 remote! { Converted = "allocator/converted" v1 }
 remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }

@@ -379,6 +379,7 @@ impl Books {
             agent_id,
             resources,
             refuse,
+            beside_offer,
         } = recovered;
         let Some((slot, _)) = self.agent_by_id(agent_id) else {
             return;
@@ -395,12 +396,12 @@ impl Books {
         }
         // Refused for no time at all: if that began a run, who refuses everything at once would be asked without end.
         let refused_for_no_time = refuse.is_some_and(|refuse| refuse.is_zero());
+        let waits_for_batch = refused_for_no_time || *beside_offer;
         self.mark(
             slot,
-            if refused_for_no_time {
-                Mark::Batch
-            } else {
-                Mark::Run
+            match waits_for_batch {
+                true => Mark::Batch,
+                false => Mark::Run,
             },
         );
     }

@@ -302,6 +302,19 @@ impl Cluster {
             agent_id: grant.agent_id.clone(),
             resources,
             refuse,
+            beside_offer: false,
+        };
+        self.allocator.tell(recovered).unwrap();
+    }
+
+    /// Resources are free again while another offer of their agent is unanswered.
+    pub fn free_beside_offer(&self, grant: &Grant, resources: Resources) {
+        let recovered = Recovered {
+            framework_id: grant.framework_id.clone(),
+            agent_id: grant.agent_id.clone(),
+            resources,
+            refuse: None,
+            beside_offer: true,
         };
         self.allocator.tell(recovered).unwrap();
     }

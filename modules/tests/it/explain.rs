@@ -91,6 +91,7 @@ impl Scene {
             agent_id: agent(on),
             resources: resources.allocate(&role),
             refuse: Some(Duration::from_secs(seconds)),
+            beside_offer: false,
         };
         self.books.recovered(&recovered, self.now);
     }

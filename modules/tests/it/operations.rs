@@ -78,6 +78,7 @@ fn what_was_refused_of_an_agent_that_is_told_anew_stays_refused_unless_it_looks_
             agent_id: agent("a1"),
             resources: grant.allocate(&"web".parse().unwrap()),
             refuse: Some(hour),
+            beside_offer: false,
         };
         cluster.allocator.tell(recovered).unwrap();
         cluster.wait(hour / 2).await;

@@ -334,6 +334,7 @@ impl Both {
             agent_id: grant.agent_id,
             resources: grant.resources,
             refuse: refused.then_some(REFUSE),
+            beside_offer: false,
         };
         self.books.recovered(&recovered, Instant::default());
     }

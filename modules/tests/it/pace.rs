@@ -8,7 +8,7 @@ use module_api::allocator::{
 };
 use modules::workload::{Shape, Workload};
 use protocol::{Capability, Demand};
-use resources::Quantities;
+use resources::{Quantities, Resources, Role};
 use runtime::Node;
 use runtime::rehearsal::rehearse;
 
@@ -44,6 +44,51 @@ fn declined_at_once_tens_of_thousands_of_offers_are_made_in_a_second() {
         let rate = offers as f64 / took.as_secs_f64();
         assert!(rate > 20_000.0, "{rate} a second");
         assert_eq!(offers, agents * frameworks, "each agent to each framework");
+    });
+}
+
+#[test]
+fn freed_resources_are_granted_together_with_an_answered_offer() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("f", "*", &[]);
+        cluster.agent("a", "cpus:4;mem:1024");
+        let grants = cluster.granted_within(Duration::from_millis(10)).await;
+        let [all] = &grants[..] else {
+            panic!("{grants:?}");
+        };
+        let task = Resources::parse("cpus:1;mem:256")
+            .unwrap()
+            .allocate(&Role::STAR);
+        let rest = all.resources.checked_sub(&task).unwrap();
+        cluster.free_beside_offer(all, task);
+        let crumb = cluster.granted_within(Duration::from_millis(100)).await;
+        assert_eq!(crumb, [], "nothing before the next batch");
+        // The offer is answered: the framework took nothing of it, and set no filter.
+        cluster.give_back_part(all, rest, None);
+        let whole = cluster.granted_within(Duration::from_millis(10)).await;
+        let whole: Vec<_> = whole.iter().map(|grant| &grant.resources).collect();
+        assert_eq!(whole, [&all.resources]);
+    });
+}
+
+#[test]
+fn freed_resources_wait_for_the_batch_at_most() {
+    rehearse(|node| async move {
+        let cluster = Cluster::new(&node, &[]);
+        cluster.framework("f", "*", &[]);
+        cluster.agent("a", "cpus:4;mem:1024");
+        let grants = cluster.granted_within(Duration::from_millis(10)).await;
+        let [all] = &grants[..] else {
+            panic!("{grants:?}");
+        };
+        let task = Resources::parse("cpus:1;mem:256")
+            .unwrap()
+            .allocate(&Role::STAR);
+        cluster.free_beside_offer(all, task.clone());
+        let freed = cluster.granted_within(Duration::from_secs(1)).await;
+        let freed: Vec<_> = freed.iter().map(|grant| &grant.resources).collect();
+        assert_eq!(freed, [&task]);
     });
 }
 

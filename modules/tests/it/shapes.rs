@@ -262,6 +262,7 @@ impl World {
             agent_id: grant.agent_id,
             resources: grant.resources,
             refuse: refuse.map(|tenths| Duration::from_millis(tenths * 100)),
+            beside_offer: false,
         };
         self.books.recovered(&recovered, self.now);
     }

@@ -150,6 +150,7 @@ fn copies_count_once_and_go_one_by_one() {
                     agent_id: fact.agent_id,
                     resources: fact.consumed,
                     refuse: None,
+                    beside_offer: false,
                 },
                 Default::default(),
             ),

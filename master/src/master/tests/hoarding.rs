@@ -3,16 +3,6 @@
 use super::*;
 use crate::hoarding::OfferBudget;
 
-fn decline(framework: &FrameworkId, offers: &[&Offer]) -> DeclineOffers {
-    DeclineOffers {
-        framework_id: framework.clone(),
-        offer_ids: offers.iter().map(|offer| offer.id.clone()).collect(),
-        filters: Filters {
-            refuse_seconds: 5.0,
-        },
-    }
-}
-
 /// S129: it would be offered to whoever holds it again before anybody else, if nothing hid it from that one.
 #[test]
 fn what_expires_is_hidden_from_who_held_it_for_as_long_and_a_minute_at_most() {

@@ -113,6 +113,26 @@ fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
     });
 }
 
+/// Otherwise a task's end would go out as an offer of its own, beside the rest of its agent.
+#[test]
+fn freed_resources_join_an_unanswered_offer() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", |_| ()).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        let rest = world.offer(&scheduler, &f, &a, "cpus:7").await;
+        world.allocator();
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        world.settle().await;
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:1 beside an offer"]);
+        scheduler.tell(decline(&f, &[&rest]));
+        world.settle().await;
+        assert_eq!(world.allocator(), ["recovered 0000 cpus:7 for 5s"]);
+    });
+}
+
 /// SPEC 2.2, ACCEPT: several offers of one agent and role, also of regular and revocable resources.
 #[test]
 fn several_offers_of_one_agent_are_taken_together() {
@@ -457,7 +477,10 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
         world.settle().await;
         assert_eq!(agent.heard(), ["message hello"]);
         assert_eq!(scheduler.heard(), ["message hello", "lost e"]);
-        assert_eq!(world.allocator(), ["recovered 0000 cpus:0.5"]);
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:0.5 beside an offer"]
+        );
     });
 }
 

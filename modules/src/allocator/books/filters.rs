@@ -270,6 +270,7 @@ mod tests {
                 agent_id: AgentId::new(format!("a{}", n % AGENTS)).unwrap(),
                 resources: resources.allocate(&role),
                 refuse: Some(Duration::from_secs(seconds)),
+                beside_offer: false,
             };
             books.recovered(&recovered, now);
         }

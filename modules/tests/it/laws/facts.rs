@@ -446,6 +446,7 @@ impl<O: Order> World<O> {
             agent_id,
             resources: what.allocate(&who.1),
             refuse,
+            beside_offer: false,
         };
         self.books.recovered(&fact, self.ledger.now);
     }
