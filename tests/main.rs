@@ -10,6 +10,7 @@ mod api;
 mod authority;
 mod clients;
 mod commands;
+mod damage;
 mod disks;
 mod door;
 mod examples;

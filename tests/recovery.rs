@@ -346,3 +346,37 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
         (active["id"] != id).then_some(())
     });
 }
+
+#[test]
+fn damaged_ledger_stops_the_start_and_kills_nothing() {
+    let mut story = Story::begin(true);
+    story.run("t", "exec sleep 98797");
+    let process = sleeper(98797);
+    story.end_agent("KILL");
+    let work_dir = argument_after(&story.command, "--work_dir");
+    let directory = Path::new(&work_dir).join("meta").join("executors");
+    let log = directory.join("db");
+    let backup = tempfile::tempdir().expect("a directory");
+    crate::damage::copy(&directory, backup.path());
+    let mut damaged = std::fs::read(&log).expect("it can be read");
+    let at = damaged.windows(11).position(|some| some == b"sleep 98797");
+    damaged[at.expect("the task")] ^= 1;
+    std::fs::write(&log, damaged).expect("it can be written");
+    for _ in 0..2 {
+        let refused = story.command.output_in_time().expect("meros runs");
+        assert_eq!(refused.status.code(), Some(1));
+        let words = stderr(&refused);
+        let last = words.lines().last().unwrap_or_default();
+        let directory = directory.display().to_string();
+        for wanted in [&*directory, "has lost records", "--strict=false"] {
+            assert!(last.contains(wanted), "no `{wanted}` in: {last}");
+        }
+        assert_eq!(sleepers(98797), [process], "it is not harmed");
+    }
+    std::fs::remove_dir_all(&directory).expect("it is removed");
+    crate::damage::copy(backup.path(), &directory);
+    story.start_agent();
+    assert_eq!(sleepers(98797), [process]);
+    story.kill("t");
+    gone(98797);
+}

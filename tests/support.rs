@@ -285,10 +285,15 @@ impl Cluster {
         master_command(work_dir, name, "127.0.0.1", port)
     }
 
-    /// Kills the master's process and starts it again in its directory and on its port.
-    pub fn kill_and_restart_master(&mut self) {
+    /// Kills the master's process.
+    pub fn kill_master(&mut self) {
         self.process.signal("KILL");
         self.process.wait();
+    }
+
+    /// Kills the master's process and starts it again in its directory and on its port.
+    pub fn kill_and_restart_master(&mut self) {
+        self.kill_master();
         self.process = Running::start(&mut master_command(
             self.directory(),
             "master",

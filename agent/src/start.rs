@@ -33,7 +33,7 @@ use crate::ledger::reconfiguration::Incompatible;
 use crate::ledger::{AllWritten, Ledger};
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
-use crate::operations::checkpoint::{Keeper, OpenStore};
+use crate::operations::checkpoint::{self, Keeper, OpenStore};
 use crate::operations::held::Held;
 use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
@@ -80,10 +80,12 @@ pub enum StartError {
         source: io::Error,
     },
     /// What an earlier process of the agent has kept cannot be read, or does not fit the agent any more.
-    #[error("the resources kept in --work_dir `{work_dir}` cannot be used: {problem}")]
+    #[error(
+        "the resources kept in `{directory}` cannot be used: {problem}; restore that directory, or move it away to go on without the reservations and volumes in it"
+    )]
     Checkpoint {
-        /// The directory.
-        work_dir: String,
+        /// Where.
+        directory: String,
         /// What is wrong.
         problem: String,
     },
@@ -264,7 +266,7 @@ pub fn start_with(
     let settings = config.settings().clone();
     let mut keeper = work_dir.keeper();
     let unusable = |problem: String| StartError::Checkpoint {
-        work_dir: work_dir.path.display().to_string(),
+        directory: checkpoint::directory(&work_dir.path).display().to_string(),
         problem,
     };
     let checkpoint = keeper.read().map_err(|error| unusable(error.to_string()))?;

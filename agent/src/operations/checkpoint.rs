@@ -75,6 +75,11 @@ pub enum Replaced {
 /// Opens the store of a simulated disk.
 pub type OpenStore = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync>;
 
+/// The store of an agent with this work directory.
+pub fn directory(work_dir: &Path) -> PathBuf {
+    work_dir.join("meta").join("resources")
+}
+
 /// Where an agent keeps what must outlive it.
 pub struct Keeper {
     place: Place,
@@ -105,15 +110,11 @@ impl Keeper {
         }
     }
 
-    fn directory(work_dir: &Path) -> PathBuf {
-        work_dir.join("meta").join("resources")
-    }
-
     fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
         let store = match self.store.take() {
             Some(store) => store,
             None => match &self.place {
-                Place::Disk(work_dir) => Box::new(SledStore::open(Self::directory(work_dir))?),
+                Place::Disk(work_dir) => Box::new(SledStore::open(directory(work_dir))?),
                 Place::Rehearsed(open) => open()?,
             },
         };
@@ -123,7 +124,7 @@ impl Keeper {
     /// What was kept last; nothing if nothing ever was.
     pub fn read(&mut self) -> Result<Checkpoint, CheckpointError> {
         if let (None, Place::Disk(work_dir)) = (&self.store, &self.place)
-            && !Self::directory(work_dir).exists()
+            && !directory(work_dir).exists()
         {
             return Ok(Checkpoint::default());
         }

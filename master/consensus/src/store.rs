@@ -18,7 +18,6 @@ pub mod forgetful;
 mod form;
 pub(crate) mod fuzzing;
 mod keys;
-mod mark;
 mod reading;
 mod rules;
 
@@ -30,7 +29,6 @@ use storage::{Changes, Store};
 
 use crate::log::{Entry, HardState, Identity, Loaded, LogError, LogStore, Snapshot, Write};
 use form::{Chunk, Form, Meta, Parts, Pointer};
-use mark::Mark;
 use reading::{Found, Held, fault};
 use rules::{Standing, refused};
 
@@ -45,8 +43,6 @@ pub struct StoredLog<S> {
     store: S,
     /// `None` until it was read.
     state: Option<State>,
-    /// Beside a directory: what must be found again.
-    mark: Option<Mark>,
 }
 
 /// What is remembered of the log.
@@ -68,31 +64,19 @@ struct State {
 impl StoredLog<SledStore> {
     /// The log in this directory, which is the log's alone; an empty one is made if there is none.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, LogError> {
-        let store = SledStore::open(&dir).map_err(fault)?;
-        let mark = Mark::open(dir.as_ref())?;
-        Ok(StoredLog {
-            mark: Some(mark),
-            ..Self::over(store)
-        })
+        SledStore::open(dir).map(Self::over).map_err(fault)
     }
 }
 
 impl<S: Store> StoredLog<S> {
     /// The log in this store, which is the log's alone.
     pub fn over(store: S) -> Self {
-        StoredLog {
-            store,
-            state: None,
-            mark: None,
-        }
+        StoredLog { store, state: None }
     }
 
     fn read(&mut self) -> Result<Loaded, LogError> {
         self.state = None;
         let found = reading::read(&self.store)?;
-        if let Some(mark) = &self.mark {
-            mark.check(found.number)?;
-        }
         let leftovers = !found.stale.is_empty();
         if leftovers {
             tracing::warn!(
@@ -117,14 +101,6 @@ impl<S: Store> StoredLog<S> {
             leftovers,
         });
         Ok(loaded)
-    }
-
-    /// Everything that was written so far has been synced.
-    fn synced(&self) -> Result<(), LogError> {
-        match (&self.mark, &self.state) {
-            (Some(mark), Some(state)) => mark.set(state.number),
-            _ => Ok(()),
-        }
     }
 
     /// What is known of the log, read from the store if it was not yet.
@@ -166,7 +142,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         put_meta(&mut changes, &meta);
         store.commit(changes).map_err(fault)?;
         state.meta = meta;
-        self.synced()
+        Ok(())
     }
 
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
@@ -213,8 +189,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         if let Some(chunk) = appended {
             state.replace_from(&chunk);
         }
-        state.sweep_if_due(store)?;
-        self.synced()
+        state.sweep_if_due(store)
     }
 
     fn compact(&mut self, snapshot: &Snapshot, keep_from: u64) -> Result<(), LogError> {
@@ -239,8 +214,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         store.commit(changes).map_err(fault)?;
         state.standing = next;
         state.replace_meta(meta);
-        state.sweep(store)?;
-        self.synced()
+        state.sweep(store)
     }
 
     fn disk_bytes(&self) -> u64 {

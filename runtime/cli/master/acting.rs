@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use ::master::office::Front;
-use ::master::registry::RegistryMachine;
+use ::master::registry::{OpenError, RegistryMachine};
 use ::master::whitelist::{AdmitHosts, Hosts};
 use ::master::{Config, LocalRegistry};
 use authority::{Action, Subject};
@@ -17,6 +17,7 @@ use module_api::AllocatorRef;
 use runtime::prelude::{Handle, Handler, Process};
 use runtime::{Node, Pid};
 use storage::sled_store::SledStore;
+use storage::{MARK, StoreError};
 
 use super::{ALONE, GroupPlan, LOG};
 use crate::failure::{Failure, Outcome};
@@ -176,12 +177,24 @@ fn made(directory: PathBuf) -> Outcome<PathBuf> {
 
 fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
     let directory = made(work_dir.join(ALONE))?;
-    let unusable = |error: &dyn std::error::Error| {
-        Failure::because(
-            format!("the registry in {} cannot be used", directory.display()),
-            error,
-        )
+    let unusable = |error: &dyn std::error::Error, damage: Option<&StoreError>| {
+        let directory = directory.display();
+        let failure =
+            Failure::because(format!("the registry in {directory} cannot be used"), error);
+        let restore = "restore a dump of it: `meros registry restore` with --force";
+        match damage {
+            Some(StoreError::Lost { .. }) => failure.next(format!(
+                "{restore}; or delete {directory}/{MARK} to go on with the records that can be read"
+            )),
+            Some(StoreError::Damaged { .. } | StoreError::Unreadable { .. }) => {
+                failure.next(restore)
+            }
+            _ => failure,
+        }
     };
-    let store = SledStore::open(&directory).map_err(|error| unusable(&error))?;
-    LocalRegistry::open(node, Box::new(store)).map_err(|error| unusable(&error))
+    let store = SledStore::open(&directory).map_err(|error| unusable(&error, Some(&error)))?;
+    LocalRegistry::open(node, Box::new(store)).map_err(|error| match &error {
+        OpenError::Store(damage) => unusable(&error, Some(damage)),
+        _ => unusable(&error, None),
+    })
 }

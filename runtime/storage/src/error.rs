@@ -31,6 +31,15 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
+    /// Records that were synced cannot be read any more: the disk has damaged them. Restore the directory or set it aside. To go
+    /// on with the records that can be read, delete the file `synced` in it.
+    #[error("the store in {} is damaged and has lost records: {reason}", dir.display())]
+    Lost {
+        /// The directory that was asked for.
+        dir: PathBuf,
+        /// The records that were expected, and those found.
+        reason: String,
+    },
     /// A record does not pass its checksum or has an impossible shape. It is never handed out.
     #[error("the record {key:?} is damaged: {reason}")]
     Damaged {

@@ -1,8 +1,59 @@
-//! The readers of records and journal entries, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
+//! The readers of records and journal entries, and damage to a store's files, for tests of the whole tree (`tests/fuzz.rs`,
+//! `tests/damage.rs`) and for nothing else.
 //!
-//! The forms on the disk are this crate's own affair, and the test stands on another floor. Pure: bytes in, bytes out.
+//! The forms on the disk are this crate's own affair, and the tests stand on another floor. The readers are pure: bytes in,
+//! bytes out.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::{StoreError, journal, record};
+
+/// Damages one file of the closed store in this directory: a bit is flipped, its end is cut off, or it is removed. Describes
+/// the damage. `below` draws a number from 0 to its argument, exclusive.
+pub fn damage(dir: &Path, mut below: impl FnMut(u64) -> u64) -> io::Result<String> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    // Nearly all bytes of a store are in its log, so half of all damage is there.
+    let log = files.iter().position(|path| path.ends_with("db"));
+    let chosen = match (below(2), log) {
+        (0, Some(log)) => log,
+        _ => below(files.len().max(1) as u64) as usize,
+    };
+    let Some(path) = files.get(chosen) else {
+        return Ok("there is no file".to_owned());
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut bytes = fs::read(path)?;
+    // The log is allocated ahead: the zeros at its end mean nothing.
+    let used = bytes
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last + 1);
+    if used == 0 || below(6) == 0 {
+        fs::remove_file(path)?;
+        return Ok(format!("{name} is removed"));
+    }
+    let (at, bit) = (below(used as u64) as usize, below(8));
+    let damage = match below(5) {
+        0 => {
+            bytes.truncate(at);
+            format!("{name} is cut off at byte {at} of {used}")
+        }
+        _ => {
+            bytes[at] ^= 1 << bit;
+            format!("bit {bit} of byte {at} of {used} of {name} is flipped")
+        }
+    };
+    fs::write(path, bytes)?;
+    Ok(damage)
+}
 
 /// Opens a record stored under this key and seals again what was in it. Whatever opens comes back as the same bytes.
 pub fn reseal(key: &[u8], bytes: &[u8]) -> Result<Vec<u8>, StoreError> {

@@ -7,8 +7,8 @@
 //! them. After a crash the store carries out again what stands in the two slots.
 //!
 //! There are two slots, used in turn, because the entry that is overwritten must be one whose changes
-//! have been synced for certain: those of commit `n` are covered by the sync of `n + 1`, and the slot
-//! of `n` is used again by `n + 2`.
+//! have been synced for certain: those of a commit are covered by the sync of the next one, and its
+//! slot is used again by the one after that. Numbers may have gaps: see [`next_number`].
 //!
 //! A long entry takes several parts. Part 0 is written last: without it there is no entry.
 //! It never reads the disk itself, and never drops an entry that it cannot read: that is damage.
@@ -25,7 +25,7 @@ const REMOVE: u8 = 2;
 /// A commit that stands in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Journalled commits are numbered from 1.
+    /// Every write of a store has a number; they begin with 1.
     pub number: u64,
     /// At most one change per key.
     pub changes: Vec<Change>,
@@ -34,6 +34,16 @@ pub(crate) struct Entry {
 /// The slot that belongs to this commit.
 pub(crate) fn slot(number: u64) -> u8 {
     SLOTS[(number % 2) as usize]
+}
+
+/// The number of the next commit, after this newest write and this newest commit in the journal: the first free one whose
+/// slot is not that commit's.
+pub(crate) fn next_number(newest: u64, journalled: u64) -> u64 {
+    let next = newest + 1;
+    match slot(next) == slot(journalled) {
+        true => next + 1,
+        false => next,
+    }
 }
 
 /// The key of a part in the journal; the parts of a slot are neighbours.
@@ -239,6 +249,17 @@ mod tests {
             found(&flipped, 1),
             Err(StoreError::Damaged { .. })
         ));
+    }
+
+    #[test]
+    fn successive_commits_use_the_slots_in_turn() {
+        let mut journalled = 0;
+        for writes_between in [0, 1, 2, 3, 0, 0, 5] {
+            let number = next_number(journalled + writes_between, journalled);
+            assert!(number > journalled + writes_between);
+            assert_ne!(slot(number), slot(journalled));
+            journalled = number;
+        }
     }
 
     #[test]

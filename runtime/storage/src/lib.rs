@@ -18,6 +18,8 @@
 //!   reached because its process was killed, is not forgotten any more once somebody has read it.
 //! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
 //!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
+//! * **Lost means refused.** A store whose disk has damaged what was synced is not opened with the rest of it
+//!   ([`StoreError::Lost`]), except after a loss of power that made the mark beside it older than the damaged write.
 //!
 //! [`Store::prepare`] is for the bulk that a commit will speak of: it costs no copy in a journal, and no sync but those
 //! without which sled would use space again too early. It promises as little. Whatever was prepared before a commit is on the disk when that commit returns `Ok`,
@@ -30,12 +32,14 @@ pub mod forgetful;
 #[doc(hidden)]
 pub mod fuzzing;
 mod journal;
+mod mark;
 mod record;
 pub mod sled_store;
 
 pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use disk::{Disk, RealDisk, in_use, set_aside};
 pub use error::StoreError;
+pub use mark::NAME as MARK;
 
 /// A key and its value, as they were put.
 #[derive(Clone, Debug, PartialEq, Eq)]

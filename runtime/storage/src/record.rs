@@ -1,4 +1,4 @@
-//! How a value looks on the disk: a format, the epoch of its writing, a CRC32C, then the value.
+//! How a value looks on the disk: a format, the number of its write (its epoch), a CRC32C, then the value.
 //!
 //! Pure functions. The checksum covers the key as well, so that a value found under another key's
 //! name is damage too. It never guesses: what does not fit exactly is an error that names the key.
@@ -12,7 +12,7 @@ const HEADER_BYTES: usize = 1 + 8 + 4;
 /// What [`open`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened<'a> {
-    /// The number of the journalled commit that this value was written with or after.
+    /// The number of the write that put this value (in stores of earlier versions: of the journalled commit before it).
     pub epoch: u64,
     /// The value, as it was put.
     pub value: &'a [u8],
@@ -56,6 +56,13 @@ pub(crate) fn open<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Opened<'a>, StoreE
         ));
     }
     Ok(Opened { epoch, value })
+}
+
+/// The checksum in the header of these stored bytes, whether or not it fits them; 0 where there is no whole header.
+pub(crate) fn stored_checksum(bytes: &[u8]) -> u32 {
+    let header = bytes.first_chunk::<HEADER_BYTES>();
+    let stored = header.and_then(|header| header.last_chunk::<4>());
+    stored.map_or(0, |stored| u32::from_be_bytes(*stored))
 }
 
 /// The error for this key.
@@ -110,6 +117,7 @@ mod tests {
         fn what_was_sealed_opens(key: Vec<u8>, epoch: u64, value: Vec<u8>) {
             let sealed = seal(&key, epoch, &value);
             prop_assert_eq!(open(&key, &sealed).unwrap(), Opened { epoch, value: &value });
+            prop_assert_eq!(stored_checksum(&sealed), checksum(FORMAT, epoch, &key, &value));
         }
 
         #[test]

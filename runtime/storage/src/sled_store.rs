@@ -1,6 +1,6 @@
 //! The store that masters and agents run on: sled 0.34.7, with what it lacks added around it.
 //!
-//! Remembers where the newest journalled commit stands; all else is in the files. What is added:
+//! Remembers the number of the newest write, and a sum over all records; all else is in the files. What is added:
 //!
 //! * sled's `flush` writes but does not sync on Linux, so every commit ends in `fdatasync` on a second
 //!   handle of its file `db`; its background flusher is off, for it would only sync at random moments.
@@ -10,7 +10,7 @@
 //!   whole segment of writing. So it is synced before a segment's worth can have been written since the last sync, in the
 //!   middle of a long commit as well: the only synced copy of anything is never overwritten.
 //! * Commits of several changes go through the journal, never through a `Batch`.
-//! * A panic inside sled on damaged files is an error here.
+//! * A panic inside sled on damaged files is an error here. Damage that sled does not notice is found by the mark.
 //!
 //! It never writes without being asked to, never opens a directory twice, and never goes on after its disk
 //! has failed: it closes itself, because what the disk holds then is unknown.
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use crate::changes::{Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::disk::{self, DirectoryLock, Disk, RealDisk};
 use crate::error::StoreError;
+use crate::mark::{Mark, Synced};
 use crate::{Record, Store, journal, record};
 
 /// sled's page cache, in bytes.
@@ -57,9 +58,12 @@ pub struct SledStore {
     /// Bytes of the largest record with its key, and of what sled may have written at the most since the last sync.
     largest: usize,
     unsynced: usize,
-    /// The number of the newest journalled commit. A record is stamped with it, so that carrying out
-    /// an old entry again never undoes a newer write.
-    epoch: u64,
+    /// The newest write and the records after it. Each record is stamped with the number of its write: carrying out an old
+    /// entry of the journal again never undoes a newer write, and a lost write is noticed.
+    newest: Synced,
+    /// The number of the newest journalled commit.
+    journalled: u64,
+    mark: Mark,
     closed: Cell<bool>,
     _lock: DirectoryLock,
 }
@@ -82,7 +86,7 @@ impl SledStore {
             guarded(|| Ok(db.open_tree(name)?)).map_err(|error| unreadable(dir, error))
         };
         let (records, journal) = (tree("records")?, tree("journal")?);
-        let closed = Cell::new(false);
+        let mark = Mark::open(dir).map_err(|error| disk::unusable(dir, error))?;
         let mut store = SledStore {
             records,
             journal,
@@ -92,25 +96,54 @@ impl SledStore {
             dir: dir.to_owned(),
             largest: 0,
             unsynced: 0,
-            epoch: 0,
-            closed,
+            newest: Synced::default(),
+            journalled: 0,
+            mark,
+            closed: Cell::new(false),
             _lock: lock,
         };
-        // Where it cannot be told, the largest is taken for as large as it may be.
-        store.largest = guarded(|| store.largest()).unwrap_or(KEY_BYTES_MAX + VALUE_BYTES_MAX);
+        let damaged = guarded(|| store.survey()).map_err(|error| unreadable(dir, error))?;
+        let synced = store.mark.read().unwrap_or_default();
         guarded(|| store.recover())?;
+        store.check(synced, damaged)?;
         disk::sync_names(dir).map_err(|error| disk::unusable(dir, error))?;
+        store.mark.set(store.newest)?;
+        store.mark.sync()?;
         Ok(store)
     }
 
-    /// Bytes of the largest record with its key.
-    fn largest(&self) -> Result<usize, StoreError> {
-        let mut largest = 0;
-        for item in self.records.iter().chain(self.journal.iter()) {
-            let (key, bytes) = item?;
-            largest = largest.max(key.len() + bytes.len());
+    /// Looks at all records and at the journal: which is the largest, which write is the newest, and what they add up to. Gives
+    /// the error of the first record that is damaged.
+    fn survey(&mut self) -> Result<Option<StoreError>, StoreError> {
+        let mut damaged = None;
+        let mut number = 0;
+        for (tree, counts) in [(&self.records, true), (&self.journal, false)] {
+            for item in tree.iter() {
+                let (key, bytes) = item?;
+                self.largest = self.largest.max(key.len() + bytes.len());
+                match record::open(&key, &bytes) {
+                    Ok(opened) => number = number.max(opened.epoch),
+                    Err(error) => damaged = damaged.or(Some(error)),
+                }
+                if counts {
+                    self.newest.add(&bytes);
+                }
+            }
         }
-        Ok(largest)
+        self.newest.number = number;
+        Ok(damaged)
+    }
+
+    /// An error if records that were synced are not there. A damaged record that is known names itself in it.
+    fn check(&self, synced: Synced, damaged: Option<StoreError>) -> Result<(), StoreError> {
+        let Some(reason) = synced.missing(&self.newest) else {
+            return Ok(());
+        };
+        let lost = || StoreError::Lost {
+            dir: self.dir.clone(),
+            reason,
+        };
+        Err(damaged.unwrap_or_else(lost))
     }
 
     /// Makes room for a record of so many bytes, key included, among what may be written without a sync.
@@ -133,14 +166,14 @@ impl SledStore {
         }
         entries.sort_by_key(|entry| entry.number);
         for entry in entries {
-            self.epoch = entry.number;
+            self.journalled = entry.number;
             for change in &entry.changes {
                 let written = match self.records.get(change.key())? {
                     Some(bytes) => Some(record::open(change.key(), &bytes)?.epoch),
                     None => None,
                 };
                 if journal::outstanding(entry.number, change, written) {
-                    self.carry_out(change)?;
+                    self.carry_out(change, entry.number)?;
                 }
             }
         }
@@ -151,10 +184,11 @@ impl SledStore {
         // One put is one insertion, which sled makes atomic. One removal is not as simple: the journal
         // may hold an older put of its key, and nothing would tell a later recovery to leave it.
         if let [change @ Change::Put { .. }] = changes {
-            self.carry_out(change)?;
+            self.newest.number += 1;
+            self.carry_out(change, self.newest.number)?;
             return self.sync();
         }
-        let number = self.epoch + 1;
+        let number = journal::next_number(self.newest.number, self.journalled);
         let parts = journal::parts(number, changes);
         let count = parts.len();
         for (key, sealed) in parts {
@@ -163,24 +197,28 @@ impl SledStore {
             self.disk.wrote()?;
         }
         self.sync()?;
-        self.epoch = number;
+        (self.newest.number, self.journalled) = (number, number);
         for change in changes {
-            self.carry_out(change)?;
+            self.carry_out(change, number)?;
         }
         self.trim(journal::slot(number), count)
     }
 
-    fn carry_out(&mut self, change: &Change) -> Result<(), StoreError> {
-        match change {
+    fn carry_out(&mut self, change: &Change, number: u64) -> Result<(), StoreError> {
+        let replaced = match change {
             Change::Put { key, value } => {
-                let sealed = record::seal(key, self.epoch, value);
+                let sealed = record::seal(key, number, value);
                 self.about_to_write(key.len() + sealed.len())?;
-                self.records.insert(key, sealed)?;
+                self.newest.add(&sealed);
+                self.records.insert(key, sealed)?
             }
             Change::Remove { key } => {
                 self.about_to_write(key.len())?;
-                self.records.remove(key)?;
+                self.records.remove(key)?
             }
+        };
+        if let Some(bytes) = replaced {
+            self.newest.subtract(&bytes);
         }
         Ok(self.disk.wrote()?)
     }
@@ -259,7 +297,10 @@ impl Store for SledStore {
         if changes.is_empty() {
             return Ok(());
         }
-        let result = guarded(|| self.write(&changes));
+        let result = guarded(|| {
+            self.write(&changes)?;
+            Ok(self.mark.set(self.newest)?)
+        });
         self.closed.set(result.is_err());
         result
     }
@@ -273,7 +314,12 @@ impl Store for SledStore {
         // sled finds again what it wrote in the order of its writing, and stops at the first gap: a later commit is never
         // found without this.
         let changes = changes.settled()?;
-        let result = guarded(|| changes.iter().try_for_each(|change| self.carry_out(change)));
+        let result = guarded(|| {
+            changes.iter().try_for_each(|change| {
+                self.newest.number += 1;
+                self.carry_out(change, self.newest.number)
+            })
+        });
         self.closed.set(result.is_err());
         result
     }
@@ -336,10 +382,9 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreEr
 
 impl std::fmt::Debug for SledStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (epoch, closed) = (self.epoch, self.closed.get());
         f.debug_struct("SledStore")
-            .field("epoch", &epoch)
-            .field("closed", &closed)
+            .field("newest", &self.newest)
+            .field("closed", &self.closed.get())
             .finish()
     }
 }

@@ -239,10 +239,12 @@ pub(super) fn fault(error: StoreError) -> LogError {
             place: keys::name_of_text(&key),
             reason,
         },
-        StoreError::Format { .. } | StoreError::Unreadable { .. } => LogError::Damaged {
-            place: "the store under it".to_owned(),
-            reason: error.to_string(),
-        },
+        StoreError::Format { .. } | StoreError::Unreadable { .. } | StoreError::Lost { .. } => {
+            LogError::Damaged {
+                place: "the store under it".to_owned(),
+                reason: error.to_string(),
+            }
+        }
         other => LogError::Disk {
             reason: other.to_string(),
         },

@@ -1,5 +1,6 @@
 //! What a store on sled promises, shown over crashes between any two of its writes.
 
+mod damage;
 mod power;
 
 use std::fs;

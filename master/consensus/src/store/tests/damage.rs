@@ -179,3 +179,45 @@ fn a_file_that_was_cut_or_spoilt_gives_an_error_or_an_earlier_turn_and_nothing_e
         }
     }
 }
+
+fn titled(index: u64) -> Write {
+    Write {
+        entries: vec![Entry {
+            term: 1,
+            index,
+            kind: EntryKind::Operation,
+            data: format!("this is what entry {index} says").into_bytes(),
+            context: Vec::new(),
+        }],
+        ..Write::default()
+    }
+}
+
+/// Wherever a disk turns over a bit of what was synced, the log either is whole all the same or says that it is damaged.
+#[test]
+fn a_log_that_a_disk_has_damaged_is_never_taken_for_a_shorter_one() {
+    for damaged in 1..=5 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = StoredLog::open(dir.path()).unwrap();
+        log.claim(Identity { id: 1, group: 9 }).unwrap();
+        for index in 1..=5 {
+            log.write(&titled(index)).unwrap();
+        }
+        let whole = log.load().unwrap();
+        drop(log);
+        let file = dir.path().join("db");
+        let mut bytes = std::fs::read(&file).unwrap();
+        let text = format!("entry {damaged} says");
+        let found = bytes
+            .windows(text.len())
+            .position(|some| some == text.as_bytes());
+        bytes[found.unwrap()] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let loaded = StoredLog::<SledStore>::open(dir.path()).and_then(|mut log| log.load());
+        match loaded {
+            Ok(loaded) => assert_eq!(loaded, whole, "entry {damaged}"),
+            Err(LogError::Damaged { .. }) => {}
+            Err(other) => panic!("entry {damaged}: {other}"),
+        }
+    }
+}

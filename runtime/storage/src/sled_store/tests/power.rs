@@ -44,7 +44,7 @@ fn files_of(dir: &Path) -> Files {
 }
 
 /// A source of chance that is the same for the same seed.
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
@@ -53,7 +53,7 @@ impl Chance {
         mixed ^ (mixed >> 27)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
@@ -65,6 +65,14 @@ fn torn(before: &Files, after: &Files, chance: &mut Chance, rarity: u64) -> Temp
     for (name, new) in after {
         let old = before.get(name).map_or(&[][..], Vec::as_slice);
         let mut bytes = new.clone();
+        // The mark is not synced: its newest content, its last one or none may have reached the disk.
+        if name == "synced" {
+            match chance.below(3) {
+                0 => bytes = old.to_vec(),
+                1 => bytes.fill(0),
+                _ => {}
+            }
+        }
         if name == "db" {
             for at in (0..new.len()).step_by(SECTOR) {
                 let sector = at..(at + SECTOR).min(new.len());

@@ -1,0 +1,218 @@
+//! Damage by a disk to the stores of a master alone and of an agent: whatever was acknowledged is there, or nothing starts.
+
+use std::path::Path;
+
+use agent::ledger::book::Book;
+use agent::ledger::record::{ContainerRecord, Entry, Key};
+use agent::operations::checkpoint::{Checkpoint, Keeper};
+use master::registry::{LocalRegistry, Registry, RegistryOperation};
+use protocol::{
+    AgentId, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo,
+};
+use resources::{Reservation, Resources};
+use runtime::rehearsal::rehearse;
+use storage::fuzzing;
+use storage::sled_store::SledStore;
+
+use crate::in_time::InTime;
+use crate::support::{Cluster, request, stderr};
+
+/// Damages for each user of a store.
+const SEEDS: u64 = 100;
+
+/// A stream of numbers that is the same for the same seed.
+fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |bound| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    }
+}
+
+/// Copies a directory.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("it can be read") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).expect("it is copied")),
+        }
+    }
+}
+
+/// Damages copies of `work_dir` in the store `store` below it. `read` gives the content, or the error of a start.
+fn nothing_is_lost_silently<T: PartialEq>(
+    work_dir: &Path,
+    store: &str,
+    read: impl Fn(&Path) -> Result<T, String>,
+) {
+    let acknowledged = read(work_dir).expect("it is whole");
+    let mut refused = 0;
+    for seed in 0..SEEDS {
+        let copied = tempfile::tempdir().expect("a directory");
+        copy(work_dir, copied.path());
+        let damaged = fuzzing::damage(&copied.path().join(store), chance(seed));
+        let damaged = damaged.expect("it can be damaged");
+        match read(copied.path()) {
+            Ok(found) => assert!(
+                found == acknowledged,
+                "seed {seed}, {damaged}: records are lost silently"
+            ),
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 0, "no damage was noticed");
+}
+
+/// Writes a registry of a master alone, one acknowledged weight after the other.
+fn write_weights(directory: &Path) {
+    rehearse(|node| {
+        let store = SledStore::open(directory).expect("a store");
+        let mut registry = LocalRegistry::open(&node, Box::new(store)).expect("a registry");
+        async move {
+            for number in 0..150 {
+                let weights = [(format!("role-{number}"), Some(2.0))];
+                let weights = weights.into_iter().collect();
+                let applied = registry.apply(RegistryOperation::UpdateWeights { weights });
+                applied.await.expect("it is applied");
+            }
+        }
+    });
+}
+
+#[test]
+fn damaged_registry_loses_nothing_silently() {
+    let work_dir = tempfile::tempdir().expect("a directory");
+    write_weights(&work_dir.path().join("registry"));
+    nothing_is_lost_silently(work_dir.path(), "registry", |work_dir| {
+        let store = SledStore::open(work_dir.join("registry"));
+        let store = store.map_err(|error| error.to_string())?;
+        LocalRegistry::content(&store).map_err(|error| error.to_string())
+    });
+}
+
+fn container() -> ContainerRecord {
+    let executor = ExecutorInfo {
+        executor_id: ExecutorId::new("e").expect("an id"),
+        name: String::new(),
+        command: CommandInfo::shell("executor"),
+        resources: Resources::parse("cpus:0.1").expect("resources"),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    };
+    ContainerRecord {
+        framework: FrameworkInfo::new("", "f"),
+        executor,
+        is_command: true,
+        token: "secret".into(),
+    }
+}
+
+fn task(name: String) -> TaskInfo {
+    TaskInfo {
+        task_id: TaskId::new(&name).expect("an id"),
+        name,
+        agent_id: AgentId::new("s1").expect("an id"),
+        resources: Resources::parse("cpus:1;mem:32").expect("resources"),
+        command: Some(CommandInfo::shell("true")),
+        executor: None,
+        data: Vec::new(),
+        kill_policy: None,
+        labels: Default::default(),
+    }
+}
+
+#[test]
+fn damaged_ledger_loses_nothing_silently() {
+    let work_dir = tempfile::tempdir().expect("a directory");
+    let mut book = Book::on_disk(work_dir.path());
+    for number in 0..60 {
+        let id = |number: u32| ContainerId::new(format!("c{number}")).expect("an id");
+        let info = task(format!("t{number}"));
+        let mut entries = vec![
+            Entry::container(&id(number), &container()).expect("an entry"),
+            Entry::task(&id(number), &info).expect("an entry"),
+        ];
+        if number >= 40 {
+            let ended = task(format!("t{}", number - 40)).task_id;
+            entries.push(Entry::Remove(Key::Task(id(number - 40), ended)));
+            entries.push(Entry::Remove(Key::Container(id(number - 40))));
+        }
+        book.write(&entries).expect("it is written");
+    }
+    drop(book);
+    nothing_is_lost_silently(work_dir.path(), "meta/executors", |work_dir| {
+        let found = Book::on_disk(work_dir).read();
+        let found = found.map_err(|error| error.to_string())?;
+        match found.unreadable.first() {
+            Some((key, problem)) => Err(format!("{key}: {problem}")),
+            None => Ok(found),
+        }
+    });
+}
+
+#[test]
+fn damaged_operations_lose_nothing_silently() {
+    let work_dir = tempfile::tempdir().expect("a directory");
+    let mut keeper = Keeper::on_disk(work_dir.path());
+    for settled in 1..=60u64 {
+        let reserved = (0..settled * 7 % 50).map(|number| {
+            let role = format!("role-{number}").parse().expect("a role");
+            let cpus = Resources::parse("cpus:1").expect("resources");
+            let reserved = cpus.push_reservation(&Reservation::dynamic(role, Some("ops")));
+            reserved.expect("it is reserved")
+        });
+        let checkpoint = Checkpoint {
+            made: reserved.collect(),
+            unacknowledged: Vec::new(),
+            settled,
+        };
+        keeper.write(&checkpoint).expect("it is written");
+    }
+    drop(keeper);
+    nothing_is_lost_silently(work_dir.path(), "meta/resources", |work_dir| {
+        let read = Keeper::on_disk(work_dir).read();
+        read.map_err(|error| error.to_string())
+    });
+}
+
+#[test]
+fn master_with_a_damaged_registry_says_what_to_do() {
+    let mut cluster = Cluster::master_alone(|_, _| ());
+    for number in 0..20 {
+        let weights = format!(r#"[{{"role":"role-{number}","weight":2}}]"#);
+        let (head, _) = request(cluster.port, "PUT", "/weights", "", &weights);
+        assert!(head.contains(" 200 "), "{head}");
+    }
+    cluster.kill_master();
+    let directory = cluster.directory().join("master").join("registry");
+    let log = directory.join("db");
+    let mut bytes = std::fs::read(&log).expect("it can be read");
+    let at = bytes.windows(7).position(|some| some == b"role-15");
+    bytes[at.expect("the weight")] ^= 1;
+    std::fs::write(&log, bytes).expect("it can be written");
+    for _ in 0..2 {
+        let port = cluster.port.to_string();
+        let mut master = Cluster::master_in(cluster.directory(), "master", &port);
+        let output = master.output_in_time().expect("meros runs");
+        assert_eq!(output.status.code(), Some(1));
+        let words = stderr(&output);
+        let last = words.lines().last().unwrap_or_default();
+        let directory = directory.display().to_string();
+        for wanted in [
+            "meros: ",
+            &directory,
+            "has lost records",
+            "was synced",
+            "meros registry restore",
+            "delete",
+        ] {
+            assert!(last.contains(wanted), "no `{wanted}` in: {last}");
+        }
+    }
+}
