@@ -139,7 +139,7 @@ impl Gathering for Counted {
         Ok(())
     }
 
-    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added {
+    fn add(&mut self, bytes: &[u8], reading: Reading, _: u64) -> Added {
         let mut taken = 0;
         let added = add_each(bytes, reading, usize::MAX, |body| {
             taken += body.len() as u64;

@@ -161,7 +161,27 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         }
     }
 
-    /// Enqueues messages that came in together from one sender, as one. What the mailbox has no room for is counted.
+    /// Enqueues a large message for whose bytes room was taken before it was decoded.
+    pub(crate) fn tell_admitted<M>(
+        &self,
+        message: M,
+        origin: Arc<Sender>,
+    ) -> Result<(), (M, Unwanted)>
+    where
+        A: Handler<M>,
+        M: Message + Send + 'static,
+        M::Result: Send,
+    {
+        if self.meter.is_tapped() || self.beside::<M>().is_some() {
+            return self.tell(message, Some(origin));
+        }
+        match self.meter.reserve_admitted(1) {
+            Ok(()) => self.enqueue(message, Some(origin)),
+            Err(unwanted) => Err((message, unwanted)),
+        }
+    }
+
+    /// Enqueues messages that came in together from one sender, as one. There was room for them when they began to arrive.
     pub(crate) fn tell_run<M>(
         &self,
         messages: Vec<M>,
@@ -177,13 +197,13 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             return Ok(()); // A run was begun, and what followed was not like it after all.
         }
         let room = match self.beside::<M>() {
-            None => self.meter.reserve_run(count),
+            None => self.meter.reserve_admitted(count),
             Some(_) => Err(Unwanted::Full), // They wait one by one.
         };
         match room {
             Ok(()) => {}
             Err(Unwanted::Gone) => return Err((count, Unwanted::Gone)),
-            // As many as there is room for: one by one, since room comes and goes.
+            // One by one: a tap sees each, and those that wait beside the mailbox have no common place.
             Err(Unwanted::Full) => {
                 let told = messages
                     .into_iter()

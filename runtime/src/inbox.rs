@@ -1,8 +1,8 @@
 //! The incoming half of a link: from bytes to mailboxes.
 //!
 //! Remembers who has sent before (so that a sender costs one look-up), the header of the newest tell (those that follow
-//! may leave it out), and what waits for a bulk: later letters to the same actor, and exits. Everything it keeps is bounded, and whatever the bytes are it
-//! answers with [`Garbled`] and never panics.
+//! may leave it out), and what waits for a bulk or for room in a mailbox: the message, later ones to the same actor, and exits. Everything it keeps is
+//! bounded, and whatever the bytes are it answers with [`Garbled`] and never panics.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,12 +21,13 @@ use crate::link::{Answer, Connection, Sender};
 use crate::mailbox::{LARGE, Unwanted};
 use crate::message::Lane;
 use crate::node::Node;
-use crate::process::{Ear, Unheard};
+use crate::process::{Ear, Overflow, Unheard};
 use crate::registry::Entry;
 use crate::run::Gathering;
 
 mod bulk;
 mod decoding;
+mod room;
 
 use bulk::Held;
 use decoding::Decoded;
@@ -44,15 +45,39 @@ pub(crate) struct Inbox {
     announced: BTreeMap<u64, (Vec<u8>, u64)>,
     /// Bulks that arrived before their announcement.
     early: BTreeMap<u64, Bytes>,
-    /// What waits, by the incarnation it is for, in order.
-    held: BTreeMap<u64, VecDeque<Held>>,
+    /// What waits, in order.
+    held: BTreeMap<Queue, VecDeque<Held>>,
+    /// The queues in `held` whose first message waits for room in the mailbox.
+    full: BTreeSet<Queue>,
     /// Bulks that were announced and not heard: they have not arrived, wait for others, or are being decoded.
     unheard: BTreeSet<u64>,
-    /// Exits that wait for every bulk announced before them, by the newest such token.
-    exits: VecDeque<(u64, Vec<u8>)>,
+    /// Exits that wait for messages received before them.
+    exits: VecDeque<WaitingExit>,
+    /// Exits that ever waited.
+    exits_numbered: u64,
     held_bytes: usize,
     /// Those of them that are being decoded.
     decoding_bytes: usize,
+}
+
+/// Where messages wait for one incarnation of an actor.
+type Queue = (Lane, u64);
+
+/// An exit that waits for messages received before it, so that it is handled after them.
+struct WaitingExit {
+    number: u64,
+    /// The newest bulk announced before it; 0 if none was open.
+    newest_bulk: u64,
+    /// Queues that wait for room and have not come to this exit yet.
+    queues: usize,
+    frame: Vec<u8>,
+}
+
+/// What happened to a letter.
+enum Opened {
+    Done,
+    /// The mailbox of this actor has no room for so many bytes now.
+    NoRoom(Arc<Entry>, usize),
 }
 
 /// What one call of `deliver` works with.
@@ -77,8 +102,10 @@ impl Inbox {
             announced: BTreeMap::new(),
             early: BTreeMap::new(),
             held: BTreeMap::new(),
+            full: BTreeSet::new(),
             unheard: BTreeSet::new(),
             exits: VecDeque::new(),
+            exits_numbered: 0,
             held_bytes: 0,
             decoding_bytes: 0,
         }
@@ -136,6 +163,7 @@ impl Inbox {
             remembered = row.header.to_owned();
         }
         delivery.inbox.repeated = remembered;
+        delivery.note_crowding();
         connection.delivered.fetch_add(frames, Ordering::Relaxed);
         bytes.advance(at);
         result
@@ -153,13 +181,15 @@ impl Inbox {
         let Some(mut visit) = connection.enter() else {
             return Ok(());
         };
-        Delivery {
+        let mut delivery = Delivery {
             connection,
             node,
             inbox: &mut visit.inbox,
             last: None,
-        }
-        .bulk(token, body)
+        };
+        delivery.bulk(token, body)?;
+        delivery.note_crowding();
+        Ok(())
     }
 
     /// Handles a bulk that has been decoded, and what waited for it.
@@ -230,8 +260,10 @@ struct Alike {
     entry: Arc<Entry>,
     name: &'static str,
     version: u16,
-    closes_link: bool,
+    overflow: Overflow,
     sender: Arc<Sender>,
+    /// Messages that the actor's mailbox had room for when the run began, or was last sent.
+    room: u64,
     gathering: Box<dyn Gathering>,
 }
 
@@ -295,7 +327,8 @@ impl Delivery<'_> {
     fn gather(&self, run: &mut Alike, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
         let (mut read, mut frames) = (0, 0);
         loop {
-            let added = run.gathering.add(&bytes[read..], self.connection.reading);
+            let reading = self.connection.reading;
+            let added = run.gathering.add(&bytes[read..], reading, run.room);
             read += added.bytes;
             frames += added.frames;
             if let Some(garbled) = added.garbled {
@@ -305,6 +338,10 @@ impl Delivery<'_> {
                 return (read, Ok(frames));
             }
             self.send_gathered(run);
+            run.room = run.entry.meter.room();
+            if run.room == 0 {
+                return (read, Ok(frames)); // The next message ends the run, and waits for room.
+            }
         }
     }
 
@@ -319,7 +356,7 @@ impl Delivery<'_> {
             tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
             if unwanted == Unwanted::Full {
                 (0..count).for_each(|_| self.node.counts().mailbox_full());
-                self.mailbox_is_full(&run.entry, run.closes_link);
+                self.mailbox_is_full(&run.entry, run.overflow);
             }
         }
     }
@@ -340,13 +377,18 @@ impl Delivery<'_> {
         else {
             return Ok(None);
         };
-        let (name, version, closes_link) = (ear.name, ear.version, ear.closes_link);
+        let (name, version, overflow) = (ear.name, ear.version, ear.overflow);
+        let room = entry.meter.room();
+        if room < 2 {
+            return Ok(None);
+        }
         Ok(Some(Alike {
             sender: self.inbox.sender(letter.from)?,
             entry,
             name,
             version,
-            closes_link,
+            overflow,
+            room,
             gathering: gather(),
         }))
     }
@@ -372,10 +414,8 @@ impl Delivery<'_> {
                 Ok(())
             }
             Frame::Exited { of, reason } => {
-                if let Some(&newest) = self.inbox.unheard.last() {
-                    self.inbox.grow(bulk::kept(bytes.len()))?;
-                    self.inbox.exits.push_back((newest, bytes.to_vec()));
-                    return Ok(());
+                if !self.inbox.unheard.is_empty() || !self.inbox.full.is_empty() {
+                    return self.inbox.hold_exit(bytes);
                 }
                 let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
                 self.node.ended_elsewhere(&pid, &reason);
@@ -426,21 +466,36 @@ impl Delivery<'_> {
         letter: &Letter<'_>,
         bytes: impl FnOnce() -> Vec<u8>,
     ) -> Result<(), Garbled> {
-        if !self.inbox.held.is_empty() && letter.lane == Lane::Ordinary {
+        if !self.inbox.held.is_empty() {
             let incarnation = self.find(letter).map_or(0, |entry| entry.pid.incarnation());
-            if self.inbox.held.contains_key(&incarnation) {
-                return self.inbox.hold(incarnation, Held::Frame(bytes()));
+            let queue = (letter.lane, incarnation);
+            let waits = match letter.lane {
+                Lane::Ordinary => self.inbox.held.contains_key(&queue),
+                Lane::Ping => self.inbox.full.contains(&queue), // pings overtake large ones
+            };
+            if waits {
+                return self.inbox.hold(queue, Held::Frame(bytes()));
             }
         }
-        self.open(letter)
+        // A question that finds the mailbox full is refused: its sender learns it, and nothing waits before it.
+        match self.open(letter, letter.correlation.is_none())? {
+            Opened::Done => Ok(()),
+            Opened::NoRoom(entry, size) => {
+                let queue = (letter.lane, entry.pid.incarnation());
+                self.inbox.hold(queue, Held::Frame(bytes()))?;
+                self.wait_for_room(queue, entry, size);
+                Ok(())
+            }
+        }
     }
 
-    /// Puts a letter into its actor's mailbox, or says why not.
+    /// Puts a letter into its actor's mailbox, or says why not. One that may wait stays with the caller if there is no room.
     #[inline]
-    fn open(&mut self, letter: &Letter<'_>) -> Result<(), Garbled> {
+    fn open(&mut self, letter: &Letter<'_>, may_wait: bool) -> Result<Opened, Garbled> {
         let sender = self.inbox.sender(letter.from)?;
         if letter.correlation.is_some() && !self.connection.may_answer() {
-            return self.refuse(letter, AskError::Full);
+            self.refuse(letter, AskError::Full);
+            return Ok(Opened::Done);
         }
         let answer = letter.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
@@ -456,13 +511,20 @@ impl Delivery<'_> {
             .flatten()
         else {
             self.node.counts().unknown_process();
-            return self.refuse(letter, AskError::Gone);
+            self.refuse(letter, AskError::Gone);
+            return Ok(Opened::Done);
         };
-        let opened = self.open_for(&entry, letter, sender, answer);
+        let taken = self.open_for(&entry, letter, sender, answer, may_wait);
+        let opened = match taken {
+            Ok(true) => Ok(Opened::Done),
+            Ok(false) => Ok(Opened::NoRoom(entry.clone(), letter.body.len())),
+            Err(garbled) => Err(garbled),
+        };
         self.last = Some(entry);
         opened
     }
 
+    /// False if the letter must wait for room.
     #[inline]
     fn open_for(
         &self,
@@ -470,10 +532,14 @@ impl Delivery<'_> {
         letter: &Letter<'_>,
         sender: Arc<Sender>,
         answer: Option<Answer>,
-    ) -> Result<(), Garbled> {
+        may_wait: bool,
+    ) -> Result<bool, Garbled> {
         let ear = match self.ear(entry, letter) {
             Ok(ear) => ear,
-            Err(error) => return self.refuse(letter, error),
+            Err(error) => {
+                self.refuse(letter, error);
+                return Ok(true);
+            }
         };
         let heard = match entry.meter.weigh(letter.body.len()) {
             Ok(weight) => weighing(weight, || {
@@ -482,10 +548,14 @@ impl Delivery<'_> {
             Err(unwanted) => Err(Unheard::Told(unwanted.into())),
         };
         match heard {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(Unheard::Told(TellError::Full)) if may_wait && ear.overflow == Overflow::Wait => {
+                Ok(false)
+            }
             Err(Unheard::Told(error)) => {
                 self.note_untold(entry, ear, &error);
-                self.refuse(letter, error.into())
+                self.refuse(letter, error.into());
+                Ok(true)
             }
             Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
         }
@@ -517,23 +587,22 @@ impl Delivery<'_> {
     fn note_untold(&self, entry: &Entry, ear: &Ear, error: &TellError) {
         if *error == TellError::Full {
             self.node.counts().mailbox_full();
-            self.mailbox_is_full(entry, ear.closes_link);
+            self.mailbox_is_full(entry, ear.overflow);
         }
     }
 
     #[cold]
-    fn mailbox_is_full(&self, entry: &Entry, closes_link: bool) {
-        if closes_link {
+    fn mailbox_is_full(&self, entry: &Entry, overflow: Overflow) {
+        if overflow == Overflow::CloseLink {
             let reason = format!("the mailbox of {} is full", entry.pid.name());
             self.connection.close(&reason);
         }
     }
 
     #[cold]
-    fn refuse(&self, letter: &Letter<'_>, error: AskError) -> Result<(), Garbled> {
+    fn refuse(&self, letter: &Letter<'_>, error: AskError) {
         tracing::debug!(peer = %self.connection.peer.node, to = ?letter.to, %error, "message not taken");
         self.fail(letter.correlation, error);
-        Ok(())
     }
 
     /// Tells the asker, if there is one.

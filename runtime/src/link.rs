@@ -36,6 +36,7 @@ mod sums;
 
 pub(crate) use answer::Answer;
 use answer::Answerer;
+pub(crate) use ending::Decoding;
 use question::Question;
 pub(crate) use question::{Answered, Asked, Decode, OnReply};
 pub(crate) use sums::{Ended, put as put_sums};
@@ -211,7 +212,8 @@ impl Link {
     }
 
     /// Takes every whole frame from the front of what arrived in one lane, and leaves the rest.
-    /// Needs a tokio runtime, where replies are waited for. Once garbled, the stream cannot be read on.
+    /// Needs a tokio runtime, where replies are waited for. Once garbled, the stream cannot be read on. After what it has read of a lane a transport waits
+    /// for [`room`](Self::room).
     pub fn deliver(&self, bytes: &mut BytesMut) -> Result<(), Garbled> {
         clock::moved();
         let connection = self.connection();
@@ -241,8 +243,22 @@ impl Link {
         result
     }
 
-    /// Ready once no bulk is being decoded, or the link has been closed. A transport that has lost its connection waits for it before it
-    /// closes the link, so that what came is heard.
+    /// Ready once more of this lane may be read, or the link has been closed. Not while much of it waits for actors whose mailboxes
+    /// are full: then the transport leaves the rest to the peer, whose senders are refused when its outbox is full. What a transport
+    /// delivers all the same is kept, up to a bound beyond which the link is garbled.
+    pub async fn room(&self, lane: Lane) {
+        let connection = self.connection();
+        loop {
+            let changed = connection.changed.notified();
+            if connection.is_closed() || !connection.is_crowded(lane) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ready once no bulk is being decoded and no message waits for room in a mailbox, or the link has been closed. A transport that has
+    /// lost its connection waits for it before it closes the link, so that what came is heard.
     pub async fn decoded(&self) {
         let connection = self.connection();
         loop {
@@ -295,13 +311,15 @@ pub(crate) struct Connection {
     questions: Mutex<FxHashMap<u64, Question>>,
     answering: AtomicUsize,
     answerer: Arc<Answerer>,
-    /// Bulks that are being decoded.
+    /// Bulks that are being decoded, and actors whose mailboxes have no room for messages that came.
     decoding: AtomicUsize,
+    /// The transport should read no more of these lanes.
+    crowded: [AtomicBool; 2],
     closed: AtomicBool,
     reason: Mutex<Option<String>>,
     /// That the link has ended, and whether it was lost, until all who watch the peer are told.
     untold: Mutex<Option<bool>>,
-    /// It was closed, or nothing is being decoded any more.
+    /// It was closed, or nothing is being decoded or waits for room any more, or it is no longer crowded.
     changed: Notify,
 }
 
@@ -332,6 +350,7 @@ impl Connection {
             answering: AtomicUsize::new(0),
             answerer: Arc::default(),
             decoding: AtomicUsize::new(0),
+            crowded: Default::default(),
             closed: AtomicBool::new(false),
             reason: Mutex::default(),
             untold: Mutex::default(),

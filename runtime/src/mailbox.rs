@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::ages::{self, Ages};
 use crate::clock::{Clock, Instant};
+use crate::message::Lane;
 use crate::tally::{MessageInfo, Tallies};
 
 /// No more messages are taken; those in the queue are still handled.
@@ -28,6 +31,9 @@ const STOP_NOW: u32 = 1;
 const AHEAD: u32 = 2;
 /// The actor must end as after a panic.
 const FALLEN: u32 = 4;
+/// A link waits for room in the mailbox, or ahead of it.
+const ROOM_REQUESTED: u32 = 8;
+const ROOM_AHEAD_REQUESTED: u32 = 16;
 
 /// In place of a message type: the actor is at an errand.
 const ERRAND: u32 = u32::MAX;
@@ -51,7 +57,7 @@ pub(crate) struct Meter {
     /// Messages ever handled. Written by the actor alone.
     handled: Line,
     bound: u64,
-    /// What the actor looks at between two messages: [`STOP_NOW`], [`AHEAD`] and [`FALLEN`].
+    /// What the actor looks at between two messages or turns: [`STOP_NOW`], [`AHEAD`], [`FALLEN`] and the requests for room.
     attention: AtomicU32,
     /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
     beside: AtomicU32,
@@ -59,6 +65,9 @@ pub(crate) struct Meter {
     /// Encoded bytes of the large messages from links that wait, and how many may.
     large: AtomicU64,
     large_max: u64,
+    /// Wakes the links that wait for room, and the encoded bytes of the largest message that waits there.
+    room_freed: Notify,
+    requested: AtomicU64,
     /// Messages thrown away to make room for newer ones.
     dropped: AtomicU64,
     /// Messages that found no room.
@@ -133,6 +142,8 @@ impl Meter {
             beside_since: AtomicU32::new(0),
             large: AtomicU64::new(0),
             large_max,
+            room_freed: Notify::new(),
+            requested: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             task: AtomicWaker::new(),
@@ -242,21 +253,83 @@ impl Meter {
         Err(Unwanted::Full)
     }
 
-    /// Takes this many places, or none. Refusals are not counted here: who gets none asks for each.
-    pub(crate) fn reserve_run(&self, count: u64) -> Result<(), Unwanted> {
+    /// Takes this many places for messages that found room when they began to arrive: other senders may have filled the mailbox since,
+    /// and then it holds that many more than its bound. `Full` only if a tap must see each of them.
+    pub(crate) fn reserve_admitted(&self, count: u64) -> Result<(), Unwanted> {
         let handled = self.handled_before();
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
-        let mut depth = before.wrapping_sub(handled);
-        if depth >= self.bound || count > self.bound - depth {
-            depth = self.depth_now(before);
-        }
-        if depth < self.bound && count <= self.bound - depth {
+        if before & !COUNT == 0 {
             let millis = self.clock.coarse_millis();
+            let depth = before.saturating_sub(handled);
             self.sent.1.stamp_run(before, count, depth, millis);
             return Ok(());
         }
         self.sent.0.fetch_sub(count - 1, Ordering::AcqRel);
         Err(self.give_back(before))
+    }
+
+    /// Messages that the mailbox still takes without showing them to a tap.
+    pub(crate) fn room(&self) -> u64 {
+        let sent = self.sent.0.load(Ordering::Acquire);
+        match sent & !COUNT {
+            0 => {
+                let handled = self.handled.0.load(Ordering::Acquire);
+                self.bound.saturating_sub(sent.saturating_sub(handled))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether a message must wait for room. Not while the actor is ending: then it is refused.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sent.0.load(Ordering::Acquire) & (DRAINING | CLOSED) == 0
+            && self.queued() >= self.bound
+    }
+
+    /// Ready once there is room after [`request_room`](Self::request_room), or when the actor has ended. To be created before the request.
+    pub(crate) fn room_freed(&self) -> Notified<'_> {
+        self.room_freed.notified()
+    }
+
+    /// Requests a notification when a message of so many encoded bytes in this lane finds room.
+    pub(crate) fn request_room(&self, lane: Lane, bytes: usize) {
+        if bytes >= LARGE {
+            self.requested.fetch_max(bytes as u64, Ordering::AcqRel);
+        }
+        let request = match lane {
+            Lane::Ordinary => ROOM_REQUESTED,
+            Lane::Ping => ROOM_AHEAD_REQUESTED,
+        };
+        self.attention.fetch_or(request, Ordering::AcqRel);
+        self.task.wake(); // There may be room already.
+    }
+
+    /// Wakes the links that wait for room, if there is some. Called at the end of each of the actor's turns.
+    #[inline]
+    pub(crate) fn end_turn(&self) {
+        let requests = ROOM_REQUESTED | ROOM_AHEAD_REQUESTED;
+        if self.attention.load(Ordering::Relaxed) & requests != 0 {
+            self.grant_room();
+        }
+    }
+
+    #[cold]
+    fn grant_room(&self) {
+        let large = self.large.load(Ordering::Relaxed);
+        let with_requested = large.saturating_add(self.requested.load(Ordering::Acquire));
+        if large > 0 && with_requested > self.large_max {
+            return;
+        }
+        let granted = match (self.is_full(), self.has_ahead()) {
+            (false, false) => ROOM_REQUESTED | ROOM_AHEAD_REQUESTED,
+            (false, true) => ROOM_REQUESTED,
+            (true, false) => ROOM_AHEAD_REQUESTED,
+            (true, true) => return,
+        };
+        if self.attention.fetch_and(!granted, Ordering::AcqRel) & granted != 0 {
+            self.requested.store(0, Ordering::Release);
+            self.room_freed.notify_waiters();
+        }
     }
 
     #[cold]
@@ -379,6 +452,7 @@ impl Meter {
 
     pub(crate) fn close(&self) {
         self.sent.0.fetch_or(CLOSED, Ordering::AcqRel);
+        self.room_freed.notify_waiters();
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -28,7 +28,9 @@ pub enum Lane {
 /// What becomes of a message for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// The sender is told, with `Full`. A tell that crossed a link is counted and dropped, since its sender waits for nothing.
+    /// The sender is refused with `Full`. A tell that has crossed a link waits at the receiver's end of it, before all that follows it to
+    /// the same actor. When much waits there the link is read no further, its outbox fills, and from then on tells are refused at the
+    /// sender. A link whose messages find no room for 30 s is closed.
     #[default]
     Refuse,
     /// The tell that has waited longest is thrown away for the new one: for samples, of which the newest are worth most. Questions and

@@ -269,13 +269,13 @@ impl Outbox {
         }
         let (waiting, granted) = (state.waiting(), state.granted);
         let pieces = &mut state.lanes[lane as usize];
-        let idle = pieces.len() == 0;
+        let (lane_bytes, idle) = (pieces.len(), pieces.len() == 0);
         pieces.open.make_room(pieces.room);
         let draft = pieces.open.draft(head, self.short, |buffer| {
             buffer.extend_from_slice(body);
             Ok(())
         })?;
-        let has_own_room = lane == Lane::Ping && pieces.open.len() + draft.written <= PINGS;
+        let has_own_room = lane == Lane::Ping && lane_bytes + draft.written <= PINGS;
         if !has_own_room {
             self.has_room(waiting, granted, draft.written, need)?;
         }

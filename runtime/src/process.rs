@@ -88,7 +88,7 @@ impl<A: Process> Ears<A> {
             id: M::ID,
             version: M::VERSION,
             roles: Roles::of(roles),
-            closes_link: closes_link::<A, M>(),
+            overflow: overflow::<A, M>(),
             hear: hear::<A, M>,
             decode: decode::<M, M>,
             hear_decoded: hear_decoded::<A, M, M::Result>,
@@ -148,7 +148,7 @@ impl<A: Process> Ears<A> {
             id: Old::ID,
             version: Old::VERSION,
             roles: Roles::of(roles),
-            closes_link: closes_link::<A, New>(),
+            overflow: overflow::<A, New>(),
             hear: hear_older::<A, Old, New>,
             decode: decode::<Old, New>,
             hear_decoded: hear_decoded::<A, New, Old::Result>,
@@ -190,8 +190,8 @@ pub(crate) struct Ear {
     pub(crate) id: u32,
     pub(crate) version: u16,
     pub(crate) roles: Roles,
-    /// Whether the link that it came over is closed if there is no room for it.
-    pub(crate) closes_link: bool,
+    /// What happens to a tell that arrives over a link and finds no room.
+    pub(crate) overflow: Overflow,
     hear: Hear,
     /// The first half of `hear`, which needs nothing but the body.
     pub(crate) decode: Decode,
@@ -203,9 +203,23 @@ pub(crate) struct Ear {
     door: Box<dyn Words>,
 }
 
-/// Whether the actor, or the message, has it so.
-fn closes_link<A: Process, M: Remote>() -> bool {
-    A::WHEN_FULL == WhenFull::CloseLink || M::WHEN_FULL == WhenFull::CloseLink
+/// What happens to a tell that arrives over a link and finds no room. Its sender cannot be refused any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overflow {
+    /// It waits at the link, and so do later messages for the same actor.
+    Wait,
+    /// It is dropped and counted: the actor keeps only the newest, and all that wait are questions.
+    Drop,
+    /// The link is closed, as the actor or the message has it.
+    CloseLink,
+}
+
+fn overflow<A: Process, M: Remote>() -> Overflow {
+    match (A::WHEN_FULL, M::WHEN_FULL) {
+        (WhenFull::CloseLink, _) | (_, WhenFull::CloseLink) => Overflow::CloseLink,
+        (WhenFull::DropOldest, _) if M::LANE == Lane::Ordinary => Overflow::Drop,
+        _ => Overflow::Wait,
+    }
 }
 
 /// Why a body did not reach the mailbox.
@@ -419,6 +433,12 @@ where
     let message = message
         .downcast()
         .map_err(|_| Unheard::Told(TellError::Gone))?;
+    if answer.is_none() {
+        let to = incarnation::<A>(to).map_err(Unheard::Told)?;
+        return to
+            .tell_admitted(*message, origin)
+            .map_err(|(_, unwanted)| Unheard::Told(unwanted.into()));
+    }
     pass_on::<A, M, R>(to, *message, origin, answer)
 }
 

@@ -32,7 +32,8 @@ pub(crate) trait Gathering {
     -> Result<(), Garbled>;
 
     /// Adds the messages of all frames at the front of the bytes that are like those before them, until it should be sent.
-    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added;
+    /// It never holds more than `room` messages.
+    fn add(&mut self, bytes: &[u8], reading: Reading, room: u64) -> Added;
 
     /// Sends what was gathered, and gives how many messages the mailbox did not take, and why.
     fn send(&mut self, to: &AnyIncarnation, origin: &Arc<Sender>) -> Result<(), (u64, Unwanted)>;
@@ -123,13 +124,14 @@ where
         Ok(())
     }
 
-    fn add(&mut self, bytes: &[u8], reading: Reading) -> Added {
+    fn add(&mut self, bytes: &[u8], reading: Reading, room: u64) -> Added {
         let messages = &mut self.messages;
+        let length_max = usize::try_from(room).map_or(LENGTH_MAX, |room| room.min(LENGTH_MAX));
         // Those gathered before were sent, together with their room.
         if messages.capacity() == 0 {
-            messages.reserve_exact(reading.count(bytes, LENGTH_MAX));
+            messages.reserve_exact(reading.count(bytes, length_max));
         }
-        let room = LENGTH_MAX.saturating_sub(messages.len());
+        let room = length_max.saturating_sub(messages.len());
         add_each(bytes, reading, room, |body| {
             messages.push(codec::decode(body)?);
             Ok(())
@@ -290,10 +292,10 @@ mod tests {
             let followed = [&tells(first)[3..], &long].concat();
             run.add_first(&[0], &followed, READING).unwrap();
             assert_eq!(room(&run), (1, first));
-            run.add(&followed, READING);
+            run.add(&followed, READING, u64::MAX);
             assert_eq!(room(&run), (first, first));
             run.messages = Vec::new(); // sent, because it was full
-            run.add(&[&tells(next)[..], &long].concat(), READING);
+            run.add(&[&tells(next)[..], &long].concat(), READING, u64::MAX);
             let expected = next.min(LENGTH_MAX);
             assert_eq!(room(&run), (expected, expected));
         }

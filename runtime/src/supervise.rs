@@ -385,6 +385,7 @@ impl<A: Process> Future for Running<A> {
             Err(panic) => Poll::Ready(self.finish(Some(words_of(panic)))),
         };
         desk::hand_in();
+        self.meter.end_turn();
         if let Some(post) = &self.post {
             post.leave();
         }

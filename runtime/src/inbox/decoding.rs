@@ -29,7 +29,7 @@ enum Purpose {
 
 /// A letter for whose body an actor has room.
 struct Opening {
-    queue: u64,
+    queue: Queue,
     entry: Arc<Entry>,
     id: u32,
     version: u16,
@@ -39,24 +39,42 @@ struct Opening {
     weight: Option<Weight>,
 }
 
+/// Whether an actor has room for a letter.
+enum Admission {
+    Room {
+        entry: Arc<Entry>,
+        decode: Decode,
+        weight: Option<Weight>,
+    },
+    NoRoom(Arc<Entry>),
+}
+
 impl Delivery<'_> {
-    /// Begins to decode the body of the letter that is next in this queue, unless its actor does not take it anyway.
+    /// Begins to decode the body of the letter that is next in this queue, unless its actor does not take it anyway, or not now.
     pub(super) fn decode(
         &mut self,
-        queue: u64,
+        queue: Queue,
         token: u64,
         header: &[u8],
         body: Bytes,
-    ) -> Result<(), Garbled> {
+    ) -> Result<Opened, Garbled> {
         let Frame::Letter(letter) = Frame::read(header)? else {
-            return Ok(());
+            return Ok(Opened::Done);
         };
         let sender = self.inbox.sender(letter.from)?;
-        let (entry, decode, weight) = match self.admit(&letter, body.len()) {
-            Ok(admitted) => admitted,
+        // A question waits only behind what waits already.
+        let may_wait = letter.correlation.is_none() || self.inbox.full.contains(&queue);
+        let (entry, decode, weight) = match self.admit(&letter, body.len(), may_wait) {
+            Ok(Admission::Room {
+                entry,
+                decode,
+                weight,
+            }) => (entry, decode, weight),
+            Ok(Admission::NoRoom(entry)) => return Ok(Opened::NoRoom(entry, body.len())),
             Err(error) => {
                 self.inbox.unheard.remove(&token);
-                return self.refuse(&letter, error);
+                self.refuse(&letter, error);
+                return Ok(Opened::Done);
             }
         };
         let size = header.len() + body.len();
@@ -75,10 +93,10 @@ impl Delivery<'_> {
             correlation: letter.correlation,
             weight,
         };
-        match self.begin(token, size, Purpose::Letter(opening), decode, body) {
-            Some(decoded) => self.hear(decoded),
-            None => Ok(()),
+        if let Some(decoded) = self.begin(token, size, Purpose::Letter(opening), decode, body) {
+            self.hear(decoded)?;
         }
+        Ok(Opened::Done)
     }
 
     /// Begins to decode a reply, if anybody waits for it.
@@ -108,7 +126,8 @@ impl Delivery<'_> {
         &mut self,
         letter: &Letter<'_>,
         bytes: usize,
-    ) -> Result<(Arc<Entry>, Decode, Option<Weight>), AskError> {
+        may_wait: bool,
+    ) -> Result<Admission, AskError> {
         if letter.correlation.is_some() && !self.connection.may_answer() {
             return Err(AskError::Full);
         }
@@ -118,8 +137,17 @@ impl Delivery<'_> {
         };
         let ear = self.ear(&entry, letter)?;
         let decode = ear.decode;
+        let waits = may_wait && ear.overflow == Overflow::Wait;
+        if waits && letter.lane == Lane::Ordinary && entry.meter.is_full() {
+            return Ok(Admission::NoRoom(entry));
+        }
         match entry.meter.weigh(bytes) {
-            Ok(weight) => Ok((entry, decode, weight)),
+            Ok(weight) => Ok(Admission::Room {
+                entry,
+                decode,
+                weight,
+            }),
+            Err(Unwanted::Full) if waits => Ok(Admission::NoRoom(entry)),
             Err(unwanted) => {
                 let error = unwanted.into();
                 self.note_untold(&entry, ear, &error);
@@ -242,6 +270,13 @@ impl Delivery<'_> {
             Err(Unheard::Told(error)) => {
                 tracing::debug!(peer = %self.connection.peer.node, to = %entry.pid, %error, "message not taken");
                 self.note_untold(&entry, ear, &error);
+                if error == TellError::Full
+                    && correlation.is_none()
+                    && ear.overflow == Overflow::Wait
+                {
+                    // It was admitted, and cannot wait any more: a large ping, or a tap lost it.
+                    self.mailbox_is_full(&entry, Overflow::CloseLink);
+                }
                 self.fail(correlation, error.into());
                 Ok(())
             }

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 
 use super::Connection;
 use crate::inbox::Inbox;
+use crate::message::Lane;
 use crate::{desk, lock};
 
 impl Connection {
@@ -96,7 +97,18 @@ impl Connection {
         self.decoding.load(Ordering::Acquire) > 0
     }
 
-    /// One more bulk is being decoded, until what is returned is dropped.
+    pub(super) fn is_crowded(&self, lane: Lane) -> bool {
+        self.crowded[lane as usize].load(Ordering::Acquire)
+    }
+
+    /// Whether the transport should read no more of this lane.
+    pub(crate) fn set_crowded(&self, lane: Lane, crowded: bool) {
+        if self.crowded[lane as usize].swap(crowded, Ordering::AcqRel) && !crowded {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// One more bulk is being decoded, or one more mailbox watched for room, until what is returned is dropped.
     pub(crate) fn begin_decoding(self: &Arc<Self>) -> Decoding {
         self.decoding.fetch_add(1, Ordering::AcqRel);
         Decoding(self.clone())
@@ -121,7 +133,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// A bulk is being decoded.
+/// A bulk is being decoded, or a mailbox watched for room.
 pub(crate) struct Decoding(Arc<Connection>);
 
 impl Decoding {

@@ -347,10 +347,14 @@ fn whichever_thread_ends_a_link_its_end_is_told_once_and_last() {
             diarist.ask(Count(0), MINUTE).await.unwrap();
             let speaking = std::thread::spawn({
                 let link = link.clone();
+                let tasks = tokio::runtime::Handle::current();
                 move || {
-                    while link.deliver(&mut note(None, &[1])).is_ok()
-                        && link.closed().now_or_never().is_none()
-                    {}
+                    let _entered = tasks.enter();
+                    while link.closed().now_or_never().is_none() {
+                        if link.room(Lane::Ordinary).now_or_never().is_some() {
+                            link.deliver(&mut note(None, &[1])).unwrap();
+                        }
+                    }
                 }
             });
             for _ in 0..round % 20 {

@@ -21,6 +21,7 @@ mod lives;
 mod local;
 mod places;
 mod remote;
+mod room;
 mod runs;
 mod seen;
 mod taps;

@@ -274,7 +274,7 @@ impl Wire {
     }
 
     async fn read_ordinary(self: Arc<Self>, stream: RecvStream) {
-        let served = self.read_lane(stream).await;
+        let served = self.read_lane(stream, Lane::Ordinary).await;
         let farewell = served.is_ok();
         self.judge(served);
         if farewell {
@@ -289,12 +289,15 @@ impl Wire {
         }
     }
 
-    async fn read_lane(&self, mut stream: RecvStream) -> Result<(), Trouble> {
+    async fn read_lane(&self, mut stream: RecvStream, lane: Lane) -> Result<(), Trouble> {
         let mut buffer = BytesMut::new();
         while read_pieces(&mut stream, |piece| buffer.extend_from_slice(piece)).await? {
             let used = buffer.len();
             self.link.deliver(&mut buffer)?;
             shrink(&mut buffer, used);
+            if self.link.room(lane).now_or_never().is_none() {
+                self.wait_for_room(lane).await;
+            }
         }
         if buffer.is_empty() {
             return Ok(());
@@ -303,6 +306,16 @@ impl Wire {
             "a frame was cut off: the stream ended after {} bytes of it",
             buffer.len()
         )))
+    }
+
+    /// Waits until the link takes more, and so does the peer, whose window is full before long. What has arrived when the connection
+    /// ends is delivered all the same. Boxed, since it seldom happens.
+    fn wait_for_room(&self, lane: Lane) -> BoxFuture<'_, ()> {
+        async move {
+            let (room, closed) = (pin!(self.link.room(lane)), pin!(self.connection.closed()));
+            select(room, closed).await;
+        }
+        .boxed()
     }
 
     /// Takes every stream after the first: one ping lane, then bulks.
@@ -329,7 +342,7 @@ impl Wire {
 
     async fn read_other(&self, stream: RecvStream, ping: bool) -> Result<(), Trouble> {
         if ping {
-            self.read_lane(stream).await
+            self.read_lane(stream, Lane::Ping).await
         } else {
             self.read_bulk(stream).await
         }

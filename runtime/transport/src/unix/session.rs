@@ -173,8 +173,14 @@ async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
     let (mut bulks, mut decoding) = (Bulks::default(), 0);
     while let Some((kind, body)) = chunks.next().await? {
         match kind {
-            Kind::Ordinary => deliver(&link, &mut ordinary, body)?,
-            Kind::Ping => deliver(&link, &mut ping, body)?,
+            Kind::Ordinary => {
+                deliver(&link, &mut ordinary, body)?;
+                link.room(Lane::Ordinary).await; // and so does the peer wait
+            }
+            Kind::Ping => {
+                deliver(&link, &mut ping, body)?;
+                link.room(Lane::Ping).await;
+            }
             Kind::BulkBegin => bulks.begin(body).map_err(Trouble::Garbled)?,
             Kind::BulkPiece => {
                 if let Some((token, bytes)) = bulks.piece(body).map_err(Trouble::Garbled)? {
