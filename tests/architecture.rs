@@ -12,6 +12,8 @@
 
 #[path = "architecture/citations.rs"]
 mod citations;
+#[path = "architecture/commands.rs"]
+mod commands;
 #[path = "architecture/floors.rs"]
 mod floors;
 #[path = "architecture/places.rs"]
@@ -225,4 +227,31 @@ fn the_readme_and_ci_run_the_same_tests() {
             "{path} has no line `{command}`: the README's command is what CI runs"
         );
     }
+}
+
+/// The documents for people.
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "runtime/v1/MOVING.md",
+    "tests/README.md",
+    "tests/benches/README.md",
+];
+
+#[test]
+fn named_verbs_and_flags_exist() {
+    let command = meros::command_line();
+    let vocabulary = commands::Vocabulary::new(&command, &meros::removed_flags());
+    let documents = DOCUMENTS
+        .iter()
+        .flat_map(|path| commands::wrong_in_document(path, &read(path), &vocabulary));
+    let sources = sources();
+    let sources = sources
+        .iter()
+        .flat_map(|source| commands::wrong_in_source(source, &vocabulary));
+    assert_none(
+        documents.chain(sources).collect(),
+        "A verb or flag that is named in a document, a comment or an error is one of `meros`, or a flag of Mesos: correct its name.",
+    );
 }

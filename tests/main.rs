@@ -42,6 +42,7 @@ mod renewal;
 mod roles;
 mod simulate;
 mod standby;
+mod streams;
 mod support;
 mod tasks;
 mod upgrade;

@@ -13,6 +13,7 @@ use http::Realms;
 use resources::Invalid;
 
 use crate::failure::{Failure, Outcome};
+use crate::flags::boolean;
 use crate::renewal::Again;
 
 /// The largest file.
@@ -24,18 +25,18 @@ const FILE_MAX: u64 = 16 << 20;
 pub struct AccessFlags {
     /// Who reads pages over HTTP must say who it is, by HTTP Basic or a certificate (--http_client_ca); /health, /version and /redirect answer everybody
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_readonly: bool,
     /// Who changes something over HTTP, or asks the operator API, must say who it is, by HTTP Basic or a certificate
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READWRITE", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_readwrite: bool,
     /// Who may do what: Mesos' access control lists as JSON, or a file of it, which is read again at SIGHUP [default: everybody everything]
     #[arg(long, env = "MESOS_ACLS", value_name = "JSON|FILE")]
     pub acls: Option<String>,
     /// Nobody may do what no access control list is about, whatever `permissive` in --acls says
     #[arg(long, env = "MEROS_ACLS_DENY_BY_DEFAULT", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub acls_deny_by_default: bool,
     /// How many requests and calls a second are handled of each principal, and how many may wait (`capacity`, 64 at most): Mesos' JSON, or a file of it, which is read again
     /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors, refused ones too: those of nobody known, among the
@@ -57,15 +58,15 @@ pub struct AccessFlags {
 pub struct MasterAccessFlags {
     /// Frameworks that come over HTTP must say who they are, by HTTP Basic or a certificate (--http_client_ca)
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_frameworks: bool,
     /// The principal of a framework with a native driver must be the name in its certificate. Without it the principal is its own word
     #[arg(long, env = "MESOS_AUTHENTICATE_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_frameworks: bool,
     /// Agents always prove who they are, by certificates
     #[arg(long, env = "MESOS_AUTHENTICATE_AGENTS", default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true,
-        value_name = "BOOL")]
+        value_parser = boolean, value_name = "BOOL")]
     pub authenticate_agents: Option<bool>,
 }
 
@@ -222,14 +223,27 @@ fn credentials(flag: &str, path: &Path) -> Outcome<Credentials> {
     Credentials::parse(&text).map_err(wrong)
 }
 
-/// What is in a file of secrets; that others can read it is told in the log.
+/// The content of a file of secrets; permissions for others than its owner are warned of, as by Mesos.
 pub(crate) fn secret(flag: &str, path: &Path) -> Outcome<String> {
     let text = file(flag, path)?;
-    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
-    if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others on this machine can read the secrets in this file");
-    }
+    warn_if_open(&format!("--{flag}"), path);
     Ok(text)
+}
+
+/// Warns where others than its owner may use a file of secrets.
+pub(crate) fn warn_if_open(setting: &str, path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
+    if let Some(problem) = too_open(mode) {
+        let path = path.display();
+        tracing::warn!(setting, %path, "{problem}");
+    }
+}
+
+fn too_open(mode: u32) -> Option<String> {
+    let (mode, others) = (mode & 0o777, mode & 0o077);
+    (others != 0).then(|| {
+        format!("permissions {mode:04o} on this file of secrets are too open: only its owner should read it (chmod 600)")
+    })
 }
 
 fn parsed<T>(flag: &str, text: &str, parse: fn(&str) -> Result<T, Invalid>) -> Outcome<T> {
@@ -420,6 +434,16 @@ mod tests {
             ..AccessFlags::default()
         };
         assert!(in_place.again("credentials", None, &access).is_empty());
+    }
+
+    #[test]
+    fn a_file_of_secrets_for_others_is_warned_of() {
+        for mode in [0o100_600, 0o100_400, 0o700] {
+            assert_eq!(too_open(mode), None);
+        }
+        let problem = too_open(0o100_644).unwrap();
+        assert!(problem.starts_with("permissions 0644 "), "{problem}");
+        assert!(too_open(0o640).is_some());
     }
 
     #[test]

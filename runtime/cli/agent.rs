@@ -19,13 +19,12 @@ use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
+use crate::flags::{Text, Threads, ThreadsFlag, boolean, domain, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::out;
 use crate::renewal;
-use crate::retired::RetiredAgentFlags;
 use crate::signals::Signals;
 
 /// Whom an agent speaks with over the network; its executors come over a Unix socket.
@@ -65,7 +64,7 @@ pub struct AgentArgs {
     /// Do not start when something that an earlier process of this agent has kept cannot be read; `--strict=false` goes on without it and counts
     /// it in `slave/recovery_errors`
     #[arg(long, env = "MESOS_STRICT", default_missing_value = "true", default_value = "true", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL")]
     strict: bool,
     /// How this agent may differ from the earlier process of it whose executors still run, to go on with them: `equal` is not at all, `additive`
     /// is that it may have more resources and attributes. Where none runs any more, an agent that may not go on begins anew
@@ -80,8 +79,6 @@ pub struct AgentArgs {
     access: AccessFlags,
     #[command(flatten)]
     door: DoorFlags,
-    #[command(flatten)]
-    retired: RetiredAgentFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
@@ -171,7 +168,7 @@ pub struct AgentFlags {
     /// in Mesos: whoever reaches this port and knows the ids of a framework and its own executor can speak for that, though never for those that
     /// run commands. A wrong token is refused anyway
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_executors: bool,
     /// An executor that outlives its agent and does not subscribe within so long after that was started again is killed; at most 15secs
     /// [default: 2secs]
@@ -187,9 +184,10 @@ pub struct AgentFlags {
         value_name = "COUNT"
     )]
     pub max_completed_executors_per_framework: Option<usize>,
-    /// Run all tasks as the agent's own user
-    #[arg(long, env = "MESOS_NO_SWITCH_USER")]
-    pub no_switch_user: bool,
+    /// Run each task as its own user; `--switch_user=false` or `--no_switch_user`: as the agent's [default: true]
+    #[arg(long, env = "MESOS_SWITCH_USER", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        value_parser = boolean, value_name = "BOOL")]
+    pub switch_user: Option<bool>,
 }
 
 impl AgentFlags {
@@ -205,7 +203,7 @@ impl AgentFlags {
         ];
         let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
         settings.chosen = chosen.into();
-        settings.switch_user = !self.no_switch_user;
+        settings.switch_user = self.switch_user.unwrap_or(true);
         if let Some(count) = self.max_completed_executors_per_framework {
             settings.max_completed_executors_per_framework = count;
         }

@@ -10,6 +10,7 @@ use clap::Args;
 use runtime::Role;
 use transport::{Authority, Identity};
 
+use crate::access;
 use crate::failure::{Failure, Outcome};
 use crate::out;
 
@@ -54,6 +55,10 @@ impl CertsFlag {
     /// An identity of `role`: issued under `name` where the authority's key is at hand, else the one kept there.
     pub fn identity(&self, role: Role, name: &str) -> Outcome<Identity> {
         let directory = self.directory();
+        let keys = [AUTHORITY_KEY.to_owned(), format!("{role}.key")];
+        for key in keys.map(|key| directory.join(key)) {
+            access::warn_if_open("--certs", &key);
+        }
         if directory.join(AUTHORITY_KEY).exists() {
             let authority =
                 Authority::load(&directory).map_err(|error| unusable(&directory, &error))?;

@@ -15,6 +15,7 @@ use transport::tls::{Shown, Tls, Unusable};
 
 use crate::access;
 use crate::failure::{Failure, Outcome};
+use crate::flags::boolean;
 use crate::renewal::Again;
 
 /// Where few files may be open and many members share them, each takes so many connections nevertheless.
@@ -53,11 +54,11 @@ pub struct DoorFlags {
     pub http_client_ca: Option<PathBuf>,
     /// Whoever comes over HTTPS must show a certificate of --http_client_ca
     #[arg(long, env = "MEROS_HTTP_REQUIRE_CLIENT_CERTIFICATE", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub http_require_client_certificate: bool,
     /// Answer plain HTTP too, on the same port: while a cluster moves to HTTPS, and for executors that speak HTTP and know of nothing else
     #[arg(long, env = "MEROS_HTTP_PLAIN", default_missing_value = "true", default_value = "false", num_args = 0..=1,
-        require_equals = true, action = ArgAction::Set, value_name = "BOOL", hide_default_value = true, hide_possible_values = true)]
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub http_plain: bool,
 }
 

@@ -5,6 +5,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::print::escaped;
+
 /// The exit code of a command that was understood but failed.
 pub const FAILED: u8 = 1;
 /// The exit code of a command line that was not understood.
@@ -84,12 +86,11 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// The text in one line. It may repeat names that strangers have chosen, so it is escaped.
 fn one_line(text: &str) -> String {
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let lines = text.lines().map(str::trim);
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    escaped(&lines.join(" ")).into_owned()
 }
 
 #[cfg(test)]

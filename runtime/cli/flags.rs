@@ -139,8 +139,17 @@ pub fn domain(text: &str) -> Result<Domain, String> {
     read(value).ok_or_else(|| format!("expected an object such as {example}"))
 }
 
+/// Reads a boolean as Mesos does: `1` and `0` too, and an empty value is true.
+pub fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" | "" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("expected `true` or `false`".to_owned()),
+    }
+}
+
 /// As much of a text as a refusal repeats.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     without_password(text).chars().take(80).collect()
 }
 

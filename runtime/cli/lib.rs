@@ -20,8 +20,8 @@ pub mod master;
 pub mod member;
 pub mod operator;
 pub mod print;
+mod removed_flags;
 pub mod renewal;
-mod retired;
 pub mod run;
 pub mod signals;
 pub mod simulate;
@@ -30,13 +30,14 @@ pub mod whitelist;
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tokio::task::LocalSet;
 
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::signals::Signals;
+use crate::signals::{Hangup, Signals};
 
 /// Share one cluster among many frameworks
 #[derive(Parser, Debug)]
@@ -109,9 +110,14 @@ impl Verb {
         }
     }
 
-    /// Whether SIGHUP makes it read its files again, instead of ending it.
-    fn reads_again(&self) -> bool {
-        matches!(self, Self::Master(_) | Self::Agent(_) | Self::Local(_))
+    /// The meaning of SIGHUP.
+    fn hangup(&self) -> Hangup {
+        match self {
+            Self::Master(_) | Self::Agent(_) | Self::Local(_) => Hangup::Rereads,
+            // They have tasks or processes to end.
+            Self::Run(_) | Self::Bench(_) => Hangup::Stops,
+            _ => Hangup::EndsProcess,
+        }
     }
 }
 
@@ -120,44 +126,61 @@ pub fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
 
-/// Reads a command line.
-fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(flags::underscored(arguments)).map_err(discreet::discreet)
+/// The whole command line: each verb with its flags.
+pub fn command_line() -> clap::Command {
+    Cli::command()
+}
+
+/// The flags of Mesos that `meros` does not have.
+pub fn removed_flags() -> Vec<&'static str> {
+    removed_flags::table::names().collect()
+}
+
+/// Reads a command line and the environment; gives also the settings of Mesos that have no effect.
+fn read(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(Cli, Vec<String>), clap::Error> {
+    let arguments = flags::underscored(arguments);
+    let settings = removed_flags::judge(&command_line(), arguments, environment)?;
+    let cli = Cli::try_parse_from(settings.arguments).map_err(discreet::discreet)?;
+    Ok((cli, settings.warnings))
+}
+
+/// Prints help, the version, or why a command line was not understood.
+fn explain(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => ExitCode::from(USAGE),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print::report(&print::unwritable("standard output", &error)).into(),
+    }
 }
 
 fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match read(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print(); // Nobody is there to read it.
-            return if error.use_stderr() {
-                ExitCode::from(USAGE)
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
+    let (cli, ignored) = match read(arguments, std::env::vars_os()) {
+        Ok(read) => read,
+        Err(error) => return explain(&error),
     };
     if let Verb::ExecutorZygote = cli.verb {
         return ::agent::zygote::main();
     }
-    match perform(cli) {
+    match perform(cli, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if !failure.to_string().is_empty() {
-                print::complain(format_args!("meros: {failure}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => print::report(&failure).into(),
     }
 }
 
-fn perform(cli: Cli) -> Outcome {
+fn perform(cli: Cli, ignored: &[String]) -> Outcome {
     let filter = cli.log.as_deref().unwrap_or(cli.verb.log_default());
     logging::start(filter)?;
+    for setting in ignored {
+        tracing::warn!("{setting}");
+    }
     if let Verb::Simulate(args) = cli.verb {
         return simulate::run(*args); // It needs no farewell: a signal may end it at once.
     }
-    let signals = Signals::take(cli.verb.reads_again())?;
+    let signals = Signals::take(cli.verb.hangup())?;
     match cli.verb {
         Verb::Master(args) => master::run(*args, signals),
         Verb::Agent(args) => agent::run(*args, signals),
@@ -197,7 +220,6 @@ pub fn on_this_thread<F: Future>(future: F) -> Outcome<F::Output> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -222,7 +244,7 @@ mod tests {
             (&[url], "unrecognized subcommand"),
         ] {
             let all = ["meros"].iter().chain(given).map(OsString::from);
-            let error = read(all).unwrap_err().to_string();
+            let error = read(all, []).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
             assert!(error.contains(words), "{error}");
         }

@@ -41,10 +41,10 @@ pub struct LocalArgs {
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
     agents: u16,
     /// The first master's port; agent i has this port and i, further masters have those after the agents'
-    #[arg(long, default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "MESOS_PORT", default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Where state, certificates and sandboxes are kept [default: $XDG_STATE_HOME/meros/local or ~/.local/state/meros/local]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
     work_dir: Option<PathBuf>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]

@@ -24,11 +24,10 @@ use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Patience, Text, Threads, ThreadsFlag, domain, duration, patience};
+use crate::flags::{Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
-use crate::retired::RetiredMasterFlags;
 use crate::signals::Signals;
 use crate::whitelist::{self, Whitelist};
 
@@ -90,8 +89,6 @@ pub struct MasterArgs {
     initial_masters: Vec<String>,
     #[command(flatten)]
     election: ElectionFlags,
-    #[command(flatten)]
-    retired: RetiredMasterFlags,
     /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
@@ -195,9 +192,10 @@ pub struct MasterFlags {
     /// How long known agents may take to come back after the master's restart [default: 10mins]
     #[arg(long, env = "MESOS_AGENT_REREGISTER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub agent_reregister_timeout: Option<Duration>,
-    /// Refuse frameworks and tasks of user root
-    #[arg(long, env = "MESOS_NO_ROOT_SUBMISSIONS")]
-    pub no_root_submissions: bool,
+    /// Take frameworks and tasks of user root; not with `--root_submissions=false` or `--no_root_submissions` [default: true]
+    #[arg(long, env = "MESOS_ROOT_SUBMISSIONS", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        value_parser = boolean, value_name = "BOOL")]
+    pub root_submissions: Option<bool>,
     /// Ended frameworks that are remembered [default: 50]
     #[arg(long, env = "MESOS_MAX_COMPLETED_FRAMEWORKS", value_name = "COUNT")]
     pub max_completed_frameworks: Option<usize>,
@@ -215,9 +213,11 @@ pub struct MasterFlags {
         value_name = "COUNT"
     )]
     pub max_unreachable_tasks_per_framework: Option<usize>,
-    /// No metrics of single frameworks: of each there are some sixty
-    #[arg(long, env = "MESOS_NO_PUBLISH_PER_FRAMEWORK_METRICS")]
-    pub no_publish_per_framework_metrics: bool,
+    /// Metrics of single frameworks, some sixty of each; none with `--publish_per_framework_metrics=false` or
+    /// `--no_publish_per_framework_metrics` [default: true]
+    #[arg(long, env = "MESOS_PUBLISH_PER_FRAMEWORK_METRICS", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+        value_parser = boolean, value_name = "BOOL")]
+    pub publish_per_framework_metrics: Option<bool>,
     /// Subscribers of the operator API's events; one more, and the oldest is closed [default: 1000]
     #[arg(
         long,
@@ -235,9 +235,9 @@ impl MasterFlags {
     pub fn config(&self) -> Outcome<Config> {
         let wrong = |error: ::master::InvalidConfig| Failure::usage(format!("--{error}"));
         let mut config = Config {
-            root_submissions: !self.no_root_submissions,
+            root_submissions: self.root_submissions.unwrap_or(true),
             authenticate_frameworks: self.access.authenticate_frameworks,
-            publish_per_framework_metrics: !self.no_publish_per_framework_metrics,
+            publish_per_framework_metrics: self.publish_per_framework_metrics.unwrap_or(true),
             ..Config::default()
         };
         if let Some(Text(weights)) = &self.weights {

@@ -15,6 +15,7 @@ pub mod owners;
 pub mod registry;
 pub mod roles;
 pub mod tail;
+mod terminal;
 
 use std::cell::RefCell;
 use std::convert::Infallible;

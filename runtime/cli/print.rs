@@ -1,34 +1,158 @@
-//! Printing: lines to standard output and complaints to standard error, without falling when nobody reads them.
+//! Printing: lines to standard output and complaints to standard error, without a panic where they cannot be written.
+//!
+//! A failed write ends the process with a failure; a reader that has gone (`meros tasks | head -1`) ends it quietly. Characters that
+//! would move a terminal's cursor, colour it, start a new line or turn the direction of text are escaped: names in a cluster are chosen
+//! by strangers. Bytes of a task are printed as they are.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{self, ErrorKind, Write, stderr, stdout};
 
-/// Prints a line to standard output, and ends the process quietly if its reader has gone (`meros tasks | head -1`).
+use crate::failure::{Failure, Outcome};
+
+/// Prints a line to standard output; ends the process where that is impossible.
 pub fn line(text: Arguments<'_>) {
-    bytes(format!("{text}\n").as_bytes());
+    or_end(bytes(
+        format!("{}\n", escaped(&text.to_string())).as_bytes(),
+    ));
+}
+
+/// Prints JSON in several lines to standard output; ends the process where that is impossible.
+pub fn json_lines(text: &str) {
+    or_end(bytes(format!("{}\n", escaped_in_json(text)).as_bytes()));
 }
 
 /// Prints bytes as they are to standard output.
-pub fn bytes(bytes: &[u8]) {
-    let mut out = stdout().lock();
-    let written = out.write_all(bytes).and_then(|()| out.flush());
-    if written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
-        std::process::exit(0);
-    }
-}
-
-/// Prints a line to standard error.
-pub fn complain(text: Arguments<'_>) {
-    error_bytes(format!("{text}\n").as_bytes());
+pub fn bytes(bytes: &[u8]) -> Outcome {
+    written("standard output", &mut stdout().lock(), bytes)
 }
 
 /// Prints bytes as they are to standard error.
-pub fn error_bytes(bytes: &[u8]) {
-    let _ = stderr().lock().write_all(bytes); // Nowhere is left to say that nobody listens.
+pub fn error_bytes(bytes: &[u8]) -> Outcome {
+    written("standard error", &mut stderr().lock(), bytes)
+}
+
+/// Prints one or several lines to standard error.
+pub fn complain(text: Arguments<'_>) {
+    let text = text.to_string();
+    let lines: Vec<_> = text.split('\n').map(escaped).collect();
+    // The exit status reports a failure even where standard error is closed.
+    let _ = error_bytes(format!("{}\n", lines.join("\n")).as_bytes());
+}
+
+/// Complains about a failure that has words, and gives the exit code.
+pub fn report(failure: &Failure) -> u8 {
+    let text = failure.to_string();
+    if !text.is_empty() {
+        complain(format_args!("meros: {text}"));
+    }
+    failure.exit_code()
+}
+
+/// A failed write to one of the standard streams: no failure at all if its reader has gone.
+pub fn unwritable(stream: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Failure::code(0),
+        _ => Failure::because(format_args!("cannot write to {stream}"), error),
+    }
+}
+
+fn written(stream: &str, sink: &mut impl Write, bytes: &[u8]) -> Outcome {
+    let done = sink.write_all(bytes).and_then(|()| sink.flush());
+    done.map_err(|error| unwritable(stream, &error))
+}
+
+fn or_end(outcome: Outcome) {
+    if let Err(failure) = outcome {
+        std::process::exit(report(&failure).into());
+    }
+}
+
+/// Whether a character changes what a terminal shows of its neighbours.
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A text in one line, with control characters and marks of direction as `\n` or `\u{1b}`.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    replaced(text, |character| character.escape_default().to_string())
+}
+
+/// JSON with the same characters escaped in its strings, where it has any, and its line breaks kept.
+fn escaped_in_json(text: &str) -> Cow<'_, str> {
+    replaced(text, |character| match character {
+        '\n' => "\n".to_owned(),
+        // None of them lies beyond the first plane.
+        character => format!("\\u{:04x}", u32::from(character)),
+    })
+}
+
+fn replaced(text: &str, escape: fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match is_unsafe(character) {
+            true => safe.push_str(&escape(character)),
+            false => safe.push(character),
+        }
+    }
+    Cow::Owned(safe)
 }
 
 /// Prints a line to standard output, as `println!` would, but never panics.
 #[macro_export]
 macro_rules! out {
     ($($words:tt)*) => { $crate::print::line(format_args!($($words)*)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_characters_that_mislead_a_terminal_are_escaped() {
+        for (text, shown) in [
+            (
+                "web \u{65e5}\u{672c} \u{5d0}\u{5d1} \\n",
+                "web \u{65e5}\u{672c} \u{5d0}\u{5d1} \\n",
+            ),
+            ("a\x1b[2Jb\r\n\tc", r"a\u{1b}[2Jb\r\n\tc"),
+            (
+                "\u{202e}gpj\u{2069}\u{200f}\u{9b}",
+                r"\u{202e}gpj\u{2069}\u{200f}\u{9b}",
+            ),
+        ] {
+            assert_eq!(escaped(text), shown);
+        }
+    }
+
+    #[test]
+    fn escaped_json_means_the_same() {
+        let value = serde_json::json!({ "name": "a\u{202e}b\x7f\x1b\n" });
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let safe = escaped_in_json(&text);
+        assert!(!safe.replace('\n', "").contains(is_unsafe), "{safe}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&safe).unwrap(),
+            value
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
+        let of = |kind: ErrorKind| unwritable("standard output", &kind.into());
+        let closed = of(ErrorKind::BrokenPipe);
+        assert_eq!((closed.exit_code(), closed.to_string().as_str()), (0, ""));
+        let full = of(ErrorKind::StorageFull);
+        assert_eq!(full.exit_code(), crate::failure::FAILED);
+        let text = full.to_string();
+        assert!(
+            text.starts_with("cannot write to standard output: "),
+            "{text}"
+        );
+    }
 }

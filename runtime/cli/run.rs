@@ -4,6 +4,7 @@
 //! framework down however it ends.
 
 mod demand;
+mod input;
 mod output;
 mod progress;
 mod scheduler;
@@ -64,7 +65,7 @@ pub struct RunArgs {
     name: Option<String>,
     #[command(flatten)]
     certs: CertsFlag,
-    /// The command and its arguments
+    /// The command and its arguments; it has no standard input
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -162,11 +163,16 @@ impl Cluster {
 pub async fn run(args: RunArgs, signals: Signals) -> Outcome {
     let job = args.job()?;
     let framework = args.framework(&job)?;
+    input::refuse()?;
     let progress = Progress::new(job.instances);
     let starting = signals.unless_stopped(Cluster::of(&args, &progress)).await;
     let cluster = starting.map_err(Failure::code)??;
     let progress = Rc::new(RefCell::new(progress));
-    let outcome = on(&cluster, job, framework, &progress, &signals).await;
+    // Whatever writes to a pipe may have needed the time that a cluster takes to start.
+    let outcome = match input::refuse() {
+        Ok(()) => on(&cluster, job, framework, &progress, &signals).await,
+        refused => refused,
+    };
     let stopped = cluster.stop();
     if let Ok(progress) = Rc::try_unwrap(progress) {
         progress.into_inner().close();
@@ -263,6 +269,7 @@ impl Watch {
         let mut since = self.clock.now();
         let mut framework = None;
         while self.waiting + self.living > 0 {
+            self.output.check_written()?;
             let clock = self.clock.clone();
             let Ok(event) = clock.timeout(LOOK_EVERY, events.recv()).await else {
                 let idle = clock.now() - since;
@@ -333,7 +340,7 @@ impl Watch {
         for reading in self.printing.drain(..) {
             reading.done().await;
         }
-        Ok(())
+        self.output.check_written()
     }
 
     fn changed(

@@ -1,9 +1,15 @@
 //! Tables for people: columns as wide as they must be, two blanks between.
 
-/// The rows under their headings, as lines without blanks at the end.
+use crate::print::escaped;
+
+/// The rows under their headings, as lines without blanks at the end. Each cell is escaped, so that a row is one line.
 pub fn lines<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<String> {
     let headings = headings.map(str::to_owned);
-    let all = || std::iter::once(&headings).chain(rows);
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| escaped(cell).into_owned()))
+        .collect();
+    let all = || std::iter::once(&headings).chain(&rows);
     let mut widths = [0; N];
     for row in all() {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -31,5 +37,14 @@ mod tests {
             ["bbb".to_owned(), String::new()],
         ];
         assert_eq!(lines(["X", "Y"], &rows), ["X    Y", "a    long", "bbb"]);
+    }
+
+    #[test]
+    fn a_cell_of_several_lines_stays_one_row() {
+        let rows = [["a\nb\x1b[31m".to_owned(), "c".to_owned()]];
+        assert_eq!(
+            lines(["X", "Y"], &rows),
+            ["X               Y", r"a\nb\u{1b}[31m  c"]
+        );
     }
 }

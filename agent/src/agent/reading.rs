@@ -1,4 +1,4 @@
-//! Reading: an operator wants a file of a sandbox over its link, as `meros tail` does.
+//! Reading: an operator wants a file of a sandbox over its link, as `meros logs` does.
 //!
 //! Who asks is the name in its certificate, and whether that may look in is decided in [`crate::sight`]. Who asks on this node is trusted.
 

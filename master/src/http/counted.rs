@@ -14,8 +14,8 @@ use super::{EventStream, fresh, metrics, registrar, source};
 use crate::office::Front;
 
 /// The master's own counters, for the metrics pages, and those of its allocator. Where no master acts they are the leader's, from the
-/// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term` and
-/// `master/deposed` are always this master's, and so is what has come of each principal's calls (`frameworks/<principal>/messages_*`).
+/// mirror, with its age as `master/mirror_staleness_secs` and without what its allocator measures; but `master/elected`, `master/term`,
+/// `master/uptime_secs` and `master/deposed` are always this master's, and so is what has come of each principal's calls (`frameworks/<principal>/messages_*`).
 pub fn counters(
     front: &Front,
     node: &Node,
@@ -37,7 +37,10 @@ pub fn counters(
     let (events, throttle, hits) = (events.clone(), throttle.clone(), front.hits());
     let at_hand = CountersSource::at_hand(move || {
         let mut all = queues(&of, &on, &allocator);
+        // Of this process, and of its monotonic clock: the wall clock may be set.
+        let uptime = on.clock().now().since_start();
         for (name, value) in [
+            ("uptime_secs", uptime.as_secs_f64()),
             ("deposed", of.deposed() as f64),
             (
                 "operator_event_stream_subscribers",

@@ -19,10 +19,6 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     let mut put = |name: &str, value: f64| {
         metrics.insert(format!("master/{name}"), value);
     };
-    put(
-        "uptime_secs",
-        now.saturating_since(books.started).as_secs_f64(),
-    );
     put("elected", 1.0);
     put("term", books.master.term as f64);
     put("outstanding_offers", books.offers.len() as f64);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ListArgs, Operator, json};
 use crate::failure::{Failure, Outcome};
-use crate::{out, table};
+use crate::{out, print, table};
 
 async fn view(args: &ListArgs) -> Outcome<ClusterView> {
     let operator = Operator::connect(&args.cluster).await?;
@@ -19,7 +19,7 @@ async fn view(args: &ListArgs) -> Outcome<ClusterView> {
 pub(super) fn print_json(value: &Value) -> Outcome {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::because("cannot print JSON", &error))?;
-    out!("{text}");
+    print::json_lines(&text);
     Ok(())
 }
 

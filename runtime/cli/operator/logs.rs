@@ -1,5 +1,7 @@
 //! The verb `meros logs TASK`: what a task wrote, from its agent.
 
+use std::borrow::Cow;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,6 +10,7 @@ use protocol::{FrameworkId, TaskId};
 
 use super::list::all_tasks;
 use super::tail::Tail;
+use super::terminal::TerminalFilter;
 use super::{ClusterFlags, Operator};
 use crate::failure::{Failure, Outcome};
 use crate::print;
@@ -70,7 +73,7 @@ fn find<'a>(
     }
 }
 
-/// Prints the task's output, and with `--follow` whatever comes until it has ended.
+/// Prints the task's output, on a terminal without sequences that control it, and with `--follow` whatever comes until it has ended.
 pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
     let outcome = signals
@@ -79,6 +82,14 @@ pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
         .unwrap_or(Ok(()));
     operator.close().await;
     outcome
+}
+
+/// The bytes themselves, or on a terminal those that it may obey.
+fn shown<'b>(filter: &mut Option<TerminalFilter>, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+    match filter {
+        Some(filter) => Cow::Owned(filter.filter(bytes)),
+        None => Cow::Borrowed(bytes),
+    }
 }
 
 async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
@@ -104,12 +115,17 @@ async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
         )
     };
     let (mut stdout, mut stderr) = (tail("stdout"), tail("stderr"));
+    let terminal = |is_terminal: bool| is_terminal.then(TerminalFilter::default);
+    let mut out = terminal(std::io::stdout().is_terminal());
+    let mut err = terminal(std::io::stderr().is_terminal());
     let framework = found.framework.id.clone();
     let mut ended = found.task.state.is_terminal();
     let mut round = 0;
     loop {
-        stdout.read(operator, print::bytes).await?;
-        stderr.read(operator, print::error_bytes).await?;
+        let print_out = |bytes: &[u8]| print::bytes(&shown(&mut out, bytes));
+        stdout.read(operator, print_out).await?;
+        let print_err = |bytes: &[u8]| print::error_bytes(&shown(&mut err, bytes));
+        stderr.read(operator, print_err).await?;
         if ended || !args.follow {
             return Ok(());
         }

@@ -40,14 +40,18 @@ impl Tail {
     }
 
     /// Reads all that is there now and has not been read, and hands it to `sink` in order.
-    pub async fn read(&mut self, operator: &Operator, mut sink: impl FnMut(&[u8])) -> Outcome {
+    pub async fn read(
+        &mut self,
+        operator: &Operator,
+        mut sink: impl FnMut(&[u8]) -> Outcome,
+    ) -> Outcome {
         loop {
             let piece = self.piece(operator).await?;
             if piece.data.is_empty() {
                 return Ok(());
             }
             self.offset += piece.data.len() as u64;
-            sink(&piece.data);
+            sink(&piece.data)?;
         }
     }
 

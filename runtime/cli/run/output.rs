@@ -25,6 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long what an ended task wrote may stay unreadable.
 const LAST_TRIES: u32 = 20;
 
+/// Where bytes are printed.
+type Sink = fn(&[u8]) -> Outcome;
+
 /// Reads and prints what tasks write.
 #[derive(Clone)]
 pub struct Output(Rc<Inner>);
@@ -34,6 +37,8 @@ struct Inner {
     progress: Rc<RefCell<Progress>>,
     agents: RefCell<BTreeMap<AgentId, Pid>>,
     readers: Semaphore,
+    /// The first failed write.
+    unwritable: RefCell<Option<Failure>>,
     /// Whether each line bears its task's name.
     named: bool,
 }
@@ -76,6 +81,7 @@ impl Output {
             progress,
             agents: RefCell::default(),
             readers,
+            unwritable: RefCell::default(),
             named,
         }))
     }
@@ -83,6 +89,19 @@ impl Output {
     /// The connection it reads by.
     pub fn operator(&self) -> &Operator {
         &self.0.operator
+    }
+
+    /// Fails once after a write to standard output or error has failed.
+    pub fn check_written(&self) -> Outcome {
+        self.0.unwritable.take().map_or(Ok(()), Err)
+    }
+
+    fn print(&self, bytes: &[u8], sink: Sink) {
+        let mut outcome = Ok(());
+        self.0.progress.borrow().print(|| outcome = sink(bytes));
+        if let Err(failure) = outcome {
+            self.0.unwritable.borrow_mut().get_or_insert(failure);
+        }
     }
 
     /// Says farewell to the cluster, if nothing is being read.
@@ -144,14 +163,16 @@ impl Output {
             let last = ended.borrow().is_some();
             let read = match stdout
                 .read(self.operator(), |bytes| {
-                    out.print(self, bytes, print::bytes)
+                    out.print(self, bytes, print::bytes);
+                    Ok(())
                 })
                 .await
             {
                 Ok(()) => {
                     stderr
                         .read(self.operator(), |bytes| {
-                            err.print(self, bytes, print::error_bytes)
+                            err.print(self, bytes, print::error_bytes);
+                            Ok(())
                         })
                         .await
                 }
@@ -209,9 +230,9 @@ struct Lines {
 }
 
 impl Lines {
-    fn print(&mut self, output: &Output, bytes: &[u8], sink: fn(&[u8])) {
+    fn print(&mut self, output: &Output, bytes: &[u8], sink: Sink) {
         let Some(name) = &self.name else {
-            return output.0.progress.borrow().print(|| sink(bytes));
+            return output.print(bytes, sink);
         };
         self.rest.extend_from_slice(bytes);
         let mut whole = Vec::new();
@@ -229,11 +250,11 @@ impl Lines {
             }
         }
         if !whole.is_empty() {
-            output.0.progress.borrow().print(|| sink(&whole));
+            output.print(&whole, sink);
         }
     }
 
-    fn flush(&mut self, output: &Output, sink: fn(&[u8])) {
+    fn flush(&mut self, output: &Output, sink: Sink) {
         if !self.rest.is_empty() {
             self.print(output, b"\n", sink);
         }

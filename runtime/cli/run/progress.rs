@@ -57,7 +57,7 @@ impl Progress {
     /// What is going on before anything runs; only on a terminal.
     pub fn stage(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text.to_owned());
+            bar.set_message(print::escaped(text).into_owned());
             bar.tick();
         }
     }

@@ -16,6 +16,31 @@ const OLDER: [&str; 6] = [
     "/files/debug",
 ];
 
+/// The APIs, the longer paths first. As in Mesos each answers below its own path too: some exporters POST to `/api/v1/state`.
+const APIS: [&str; 4] = [
+    "/api/v1/scheduler",
+    "/api/v1/executor",
+    "/api/v1/resource_provider",
+    "/api/v1",
+];
+
+/// The length of the API's own path, if this one is below it.
+fn api(path: &str) -> Option<usize> {
+    let mut actors = ["", "/master", "/slave(1)"].into_iter();
+    actors.find_map(|actor| {
+        let page = path.strip_prefix(actor)?;
+        let is_below = |api: &str| {
+            page.strip_prefix(api)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        if APIS.contains(&page) {
+            return None;
+        }
+        let api = APIS.iter().find(|api| is_below(api))?;
+        Some(actor.len() + api.len())
+    })
+}
+
 /// The same path without what the older names end in.
 fn newer(path: &str) -> Option<&str> {
     let newer = path.strip_suffix(".json")?;
@@ -38,6 +63,9 @@ pub(crate) fn meant(uri: &Uri) -> Option<Uri> {
         meant.push_str(part);
     }
     if let Some(length) = newer(&meant).map(str::len) {
+        meant.truncate(length);
+    }
+    if let Some(length) = api(&meant) {
         meant.truncate(length);
     }
     if meant == path {
@@ -78,6 +106,14 @@ mod tests {
                 "/files/read.json?path=/a.json",
                 Some("/files/read?path=/a.json"),
             ),
+            ("/api/v1/state?_ts=1", Some("/api/v1?_ts=1")),
+            (
+                "/slave(1)/api/v1/executor/a/b",
+                Some("/slave(1)/api/v1/executor"),
+            ),
+            ("/api/v1/scheduler", None),
+            ("/api/v1", None),
+            ("/api/v10/state", None),
             // Only pages that have such a name.
             ("/state.json", None),
             ("/quota/roles.json", None),
