@@ -182,7 +182,7 @@ fn subscribers_who_never_read_delay_nobody() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let body = r#"{"type":"SUBSCRIBE"}"#;
     let request = format!(
-        "POST /master/api/v1 HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /master/api/v1 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let stalled: Vec<TcpStream> = (0..STALLED)
@@ -258,7 +258,7 @@ fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
 /// SPEC 3.9, 3.12: as tools poll them, with and without the prefix.
 #[test]
 fn the_pages_of_mesos_are_served_with_and_without_the_prefix() {
-    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let cluster = Cluster::with(1, &["--resources", "cpus:2;mem:256", "--jsonp"]);
     let head_of = |path: &str| get_with(cluster.port, path, "Accept: */*");
     for page in [
         "/state",

@@ -7,6 +7,7 @@
 pub mod api;
 mod bodies;
 mod body;
+mod browsers;
 pub mod build;
 mod declared;
 mod door;
@@ -27,6 +28,7 @@ pub mod server;
 mod shared;
 mod system;
 
+pub use browsers::AllowedHosts;
 pub use declared::Declared;
 pub use door::{Connection, Figures, Patience};
 pub use help::Help;
