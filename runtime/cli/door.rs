@@ -35,8 +35,8 @@ fn open_files() -> Outcome<u64> {
 #[command(rename_all = "snake_case")]
 pub struct DoorFlags {
     /// Connections over HTTP that are open at the same time, but at most half as many as the files that this process may open. One more takes the
-    /// place of one that is idle, for longest and of the address that has most of them, but never of another that has no more than its own; if
-    /// there is none it is closed, and over plain HTTP told 503. An answer must be taken in 75 s and a
+    /// place of one of the address that has most of them, beyond its share even of a busy one, else of one that is idle; if there is none it may
+    /// ask for /health, and gets 503 to all else. An answer must be taken in 75 s and a
     /// second more for each 256 KiB of it
     #[arg(long, env = "MEROS_HTTP_CONNECTIONS_MAX", default_value_t = 4096, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..))]

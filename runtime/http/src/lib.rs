@@ -30,7 +30,7 @@ mod system;
 
 pub use browsers::AllowedHosts;
 pub use declared::Declared;
-pub use door::{Connection, Figures, Patience};
+pub use door::{Connection, Figures, Patience, Source};
 pub use help::Help;
 pub use metrics::{Counters, CountersSource};
 pub use pages::{About, common_routes};

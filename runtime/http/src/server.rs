@@ -21,7 +21,8 @@ use crate::outgoing::{Outgoing, outgoing};
 /// The bounds of one listener.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Connections open at the same time; one more is told 503 and closed. Default 4096.
+    /// Connections open at the same time. One more takes the place of one of an address beyond its share; if there is none it is answered
+    /// `/health` and 503 to all else, and closed. Default 4096.
     pub connections_max: usize,
     /// How long each thing may take on a connection.
     pub patience: Patience,
@@ -31,7 +32,8 @@ pub struct HttpOptions {
     pub plain: bool,
     /// What has become of connections is counted here.
     pub figures: Figures,
-    /// Requests served at the same time, those aside whose bodies are outstanding; one more gets 503. Default 512.
+    /// Requests served at the same time, those aside whose bodies are outstanding, and of one address no more than are left free; one more
+    /// gets 503. Default 1024, so 512 of one address alone.
     pub requests_max: usize,
     /// Bytes of a request's body; more gets 413. Default 16 MiB.
     pub body_max: usize,
@@ -54,7 +56,7 @@ impl Default for HttpOptions {
             tls: None,
             plain: false,
             figures: Figures::default(),
-            requests_max: 512,
+            requests_max: 1024,
             body_max: 16 << 20,
             bodies_max: 256 << 20,
             executor_bodies_max: 64 << 20,

@@ -20,6 +20,7 @@ use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use super::refusal::Refusal;
+use crate::door::Source;
 use crate::large::{Line, Turn};
 
 /// The most bytes of a call.
@@ -41,6 +42,8 @@ pub struct Asked<C> {
     pub call: C,
     /// Who says it. Nobody in particular unless something before has found out.
     pub subject: Subject,
+    /// Where it comes from; none without a connection, as in rehearsals.
+    pub source: Option<Source>,
     /// How the call was written.
     pub form: Form,
     /// Whether it was the first of a stream of records.
@@ -99,6 +102,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
         Ok(Self {
             call: call.map_err(Refusal::bad)?,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
+            source: parts.extensions.get().copied(),
             form,
             is_streamed,
             is_large,
