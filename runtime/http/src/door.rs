@@ -15,9 +15,9 @@ mod watched;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,15 +25,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::{BoxFuture, Either, ready, select};
 use futures_util::{FutureExt, select_biased};
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use nix::errno::Errno;
-use runtime::Node;
+use runtime::{Clock, Node};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
 use transport::tls::{Private, Tls};
@@ -60,6 +60,12 @@ const ALIVE_ASKED_AFTER: Duration = Duration::from_secs(30);
 const ALIVE_ASKED_EACH: Duration = Duration::from_secs(15);
 /// How long to wait when no connection can be taken, since the process has no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// The most bytes that are dropped of a request that was answered before it was whole.
+const LINGER_MAX: usize = 64 << 20;
+/// How long that may take,
+const LINGER_PATIENCE: Duration = Duration::from_secs(30);
+/// and how long nothing may come meanwhile.
+const LINGER_QUIET: Duration = Duration::from_secs(5);
 /// The answer where there is no room.
 const FULL: &str = "as many connections are open as --http_connections_max allows, and none of an address beyond its share: try again";
 /// What is said to who speaks plainly where that is not answered.
@@ -284,9 +290,13 @@ impl Door {
         let (pages, source) = (TowerToHyperService::new(self.routes.clone()), *source);
         let number = Connection::numbered(*number);
         let (of_answers, figures) = (watching.clone(), self.figures.clone());
+        // Whether the newest request has a body, which may not have been read to its end when the connection ends.
+        let had_body = Arc::new(AtomicBool::new(false));
+        let has_body = had_body.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let watching = of_answers.clone();
             let answering = watching.asked();
+            has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
             request.extensions_mut().insert(source);
             request.extensions_mut().insert(number);
             if let Some(verified) = &verified {
@@ -311,18 +321,19 @@ impl Door {
         let connection = TokioIo::new(Watched::new(connection, watching.clone()));
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_MAX).keep_alive(!is_check);
-        let mut connection = pin!(http.serve_connection(connection, service));
+        let mut connection = http.serve_connection(connection, service);
         let (mut lateness, mut leaving) = (pin!(watching.late().fuse()), pin!(leaving.fuse()));
         let mut told_to_end = pin!(watching.told_to_end().fuse());
         let mut evicted = pin!(watching.evicted().fuse());
-        loop {
+        let mut may_linger = true;
+        let is_unread = loop {
             // The connection first: what has come is read before it is ended for being idle.
             select_biased! {
-                served = connection.as_mut().fuse() => {
-                    if let Err(error) = served {
+                served = (&mut connection).fuse() => {
+                    if let Err(error) = &served {
                         tracing::debug!(%error, "a connection for pages has ended");
                     }
-                    return;
+                    break served.is_err() || had_body.load(Ordering::Relaxed);
                 }
                 late = lateness => {
                     self.figures.late(late);
@@ -330,16 +341,29 @@ impl Door {
                     return;
                 }
                 () = evicted => return self.count_evicted(),
-                () = told_to_end => break,
-                () = leaving => connection.as_mut().graceful_shutdown(),
+                () = told_to_end => {
+                    self.count_idle();
+                    // Nothing is under way, so this is sent at once, or never.
+                    Pin::new(&mut connection).graceful_shutdown();
+                    let patience = pin!(self.node.clock().sleep(self.patience.head));
+                    if let Either::Left((Err(error), _)) = select(connection, patience).await {
+                        tracing::debug!(%error, "a connection for pages has ended");
+                    }
+                    return;
+                }
+                () = leaving => {
+                    may_linger = false;
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
             }
-        }
-        self.count_idle();
-        // Nothing is under way, so this is said at once, or never.
-        connection.as_mut().graceful_shutdown();
-        let patience = self.node.clock().sleep(self.patience.head);
-        if let Either::Left((Err(error), _)) = select(connection, patience).await {
-            tracing::debug!(%error, "a connection for pages has ended");
+        };
+        if is_unread && may_linger {
+            let rest = linger(connection.into_parts().io.into_inner(), self.node.clock());
+            select_biased! {
+                () = rest.fuse() => {}
+                () = evicted => self.count_evicted(),
+                () = leaving => {}
+            }
         }
     }
 
@@ -354,6 +378,24 @@ impl Door {
         self.figures.0.idle.fetch_add(1, Ordering::Relaxed);
         tracing::debug!("an idle connection for pages makes room for another");
     }
+}
+
+/// Reads and drops what still comes of a request that was answered before it was whole, until its sender is done with it: with unread bytes the kernel
+/// would reset the connection, and the answer would be lost with it.
+async fn linger(mut connection: impl AsyncRead + AsyncWrite + Unpin, clock: &Clock) {
+    let drain = async {
+        connection.shutdown().await?;
+        let (mut piece, mut left) = (vec![0; READ_MAX], LINGER_MAX);
+        while left > 0 {
+            let read = clock.timeout(LINGER_QUIET, connection.read(&mut piece));
+            match read.await {
+                Ok(Ok(read)) if read > 0 => left = left.saturating_sub(read),
+                _ => break,
+            }
+        }
+        io::Result::Ok(())
+    };
+    let _ = clock.timeout(LINGER_PATIENCE, drain).await; // A sender that goes on is cut off then.
 }
 
 /// Sends this status and reason, if that can be sent at once.

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Node;
+use v1::Invalid;
 
-use crate::api::Refusal;
+use crate::api::{Refusal, declared_length};
 use crate::bodies::{Bodies, Held};
 use crate::body::{BODY_PATIENCE, Cut, arriving};
 use crate::door::Source;
@@ -32,6 +34,7 @@ pub(crate) struct Gate {
     of_executors: Arc<Bodies>,
     turns: Turns,
     turns_of_executors: Turns,
+    body_max: u64,
 }
 
 struct Places {
@@ -205,6 +208,7 @@ impl Gate {
             of_executors: Bodies::new("bodies of executors' calls", options.executor_bodies_max),
             turns: Turns::new(),
             turns_of_executors: Turns::new(),
+            body_max: options.body_max as u64,
         }
     }
 
@@ -234,6 +238,14 @@ impl Gate {
 
 /// Serves a request that has a place, with a body that comes to its end.
 pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    // Its body need not come, and no place is taken.
+    if let Some(length) =
+        declared_length(request.headers()).filter(|length| *length > gate.body_max)
+    {
+        let expected = format!("at most {} bytes, and the body is longer", gate.body_max);
+        let problem = Invalid::new("Content-Length", length, expected);
+        return Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem).into_response();
+    }
     let arrival = match gate.arrives(&request) {
         Ok(arrival) => Arc::new(arrival),
         Err(full) => return Refusal::not_now(full).into_response(),

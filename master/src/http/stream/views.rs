@@ -408,7 +408,7 @@ mod tests {
         rehearse(|node| async move {
             let mut views = Views::new(3, Cuts::default());
             let books = Arc::new(books());
-            let mut joins = |views: &mut Views, host: u8| {
+            let joins = |views: &mut Views, host: u8| {
                 let (events, response) = Streams::new(&node).open(Content::One(Form::Json), BOUNDS);
                 let viewer = Viewer::from(Sight::of(&Acls::default(), &Subject::default()));
                 let source = Source::from(IpAddr::from([10, 0, 0, host]));

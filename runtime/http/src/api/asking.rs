@@ -10,7 +10,7 @@ use authority::Subject;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -225,6 +225,11 @@ fn check_plain(headers: &HeaderMap) -> Result<(), Refusal> {
             Err(Refused::Unsupported(bad).into())
         }
     }
+}
+
+/// How many bytes a body has by its sender's word, if that is given before it.
+pub fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The first record of a body, of which no more is read.
