@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring::default_provider;
@@ -14,9 +13,6 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
 use crate::support::{Cluster, PATIENCE, eventually, get, get_over, header, request};
-
-/// How long it is waited for what is said at once to who is refused; whoever is let in hears nothing.
-const SOON: Duration = Duration::from_millis(200);
 
 /// An authority as companies have them.
 pub struct Company {
@@ -344,15 +340,121 @@ fn connections_beyond_the_bound_are_refused_and_counted() {
     });
     // Who asked for that figure may be there yet.
     eventually("one too many to be refused", || {
-        let (mut stream, mut text) = (hold(), String::new());
-        stream.set_read_timeout(Some(SOON)).ok()?;
-        let read = stream.read_to_string(&mut text);
-        held.push(stream);
-        (read.is_ok() && text.starts_with("HTTP/1.1 503")).then_some(())
+        let text = raw(cluster.port, &page("/version", ""));
+        let is_refused = text.0.contains("503");
+        if !is_refused {
+            held.push(hold());
+        }
+        is_refused.then_some(())
     });
+    // A load balancer at the same address still sees that it lives, and another address has its share.
+    assert!(raw(cluster.port, &page("/health", "")).0.contains("200"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
+    let other = runtime.expect("a runtime").block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(std::net::SocketAddr::from(([127, 0, 0, 2], 0)))?;
+        let connected = socket.connect(std::net::SocketAddr::from(([127, 0, 0, 1], cluster.port)));
+        let other = connected.await?.into_std()?;
+        other.set_nonblocking(false)?;
+        std::io::Result::Ok(other)
+    });
+    let other = other.expect("it connects");
+    let (head, _) = get_over(other, "/version", "Accept: */*").expect("an answer");
+    assert!(head.contains("200"), "{head}");
     drop(held);
     eventually("the others to be let in again", || {
         let refused = metric(cluster.port, "http/connections_refused")?;
         (refused >= 1.0).then_some(())
     });
+}
+
+/// What is answered to these bytes, status line and body.
+fn raw(port: u16, bytes: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(bytes.as_bytes()).expect("it is taken");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.lines().next().unwrap_or_default();
+    (status.to_owned(), body.to_owned())
+}
+
+#[test]
+fn pages_of_other_sites_command_no_cluster() {
+    let flags = [
+        "--resources",
+        "cpus:1;mem:64",
+        "--allowed_hosts",
+        "meros.example.com,*.svc.cluster.local",
+    ];
+    let cluster = Cluster::with(1, &flags);
+    let ports = [cluster.port, cluster.port + 1];
+    let get = |port: u16, path: &str, lines: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n");
+        raw(port, &request)
+    };
+    let post = |port: u16, path: &str, lines: &str, kind: &str, body: &str| {
+        let length = body.len();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\n{lines}Content-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        raw(port, &request)
+    };
+    for port in ports {
+        // DNS rebinding: the page's own name leads here.
+        let evil = "Host: evil.com:5050\r\nOrigin: http://evil.com:5050\r\n";
+        let (status, text) = get(port, "/state", evil);
+        assert!(
+            status.contains("403") && text.contains("--allowed_hosts"),
+            "{status} {text}"
+        );
+        let call = r#"{"type":"GET_HEALTH"}"#;
+        let (status, _) = post(port, "/api/v1", evil, "application/json", call);
+        assert!(status.contains("403"), "{status}");
+        // Cross-site request forgery: a form, or a script without the right to read the answer.
+        let own = format!("Host: 127.0.0.1:{port}\r\n");
+        for foreign in [
+            "Origin: http://evil.com",
+            "Origin: null",
+            "Sec-Fetch-Site: cross-site",
+        ] {
+            let lines = format!("{own}{foreign}\r\n");
+            for path in [
+                "/quota",
+                "/maintenance/schedule",
+                "/teardown",
+                "/api/v1",
+                "/api/v1/scheduler",
+                "/api/v1/executor",
+                "/logging/toggle",
+            ] {
+                let (status, text) = post(port, path, &lines, "text/plain", "{}");
+                assert!(status.contains("403"), "{path} {foreign}: {status} {text}");
+            }
+            let (status, _) = get(port, "/health", &lines);
+            assert!(status.contains("200"), "{status}");
+        }
+        let (status, text) = get(port, "/state?jsonp=f", &own);
+        assert!(
+            status.contains("403") && text.contains("--jsonp"),
+            "{status} {text}"
+        );
+        // Who is no browser, and the service's own pages.
+        for lines in [
+            own.clone(),
+            "Host: localhost\r\n".to_owned(),
+            "Host: meros.example.com:8080\r\n".to_owned(),
+            "Host: m.ns.svc.cluster.local\r\n".to_owned(),
+            format!("{own}Origin: http://127.0.0.1:{port}\r\n"),
+            format!("{own}Sec-Fetch-Site: same-origin\r\n"),
+        ] {
+            let (status, text) = post(port, "/api/v1", &lines, "application/json", call);
+            assert!(status.contains("200"), "{lines}: {status} {text}");
+        }
+        let (status, _) = raw(port, "GET /health HTTP/1.0\r\n\r\n");
+        assert!(status.contains("200"), "{status}");
+    }
 }

@@ -160,7 +160,7 @@ fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_wor
     assert_eq!(bare.get().status, 401);
     assert_eq!(one.endpoint().get().status, 405);
     let mut cut = std::net::TcpStream::connect(("127.0.0.1", one.port)).expect("a connection");
-    let head = format!("POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{{");
+    let head = format!("POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{");
     cut.write_all(head.as_bytes()).expect("it is taken");
     drop(cut);
 

@@ -458,7 +458,7 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
     for length in ["100", "18446744073709551615", "99999999999999999999"] {
         let mut connection = TcpStream::connect(("127.0.0.1", cluster.port)).expect("it answers");
         let head = format!(
-            "POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {text}\r\nContent-Length: {length}\r\n\r\n{{"
+            "POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {text}\r\nContent-Length: {length}\r\n\r\n{{"
         );
         connection.write_all(head.as_bytes()).expect("it is taken");
     }

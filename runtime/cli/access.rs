@@ -4,6 +4,7 @@
 //! command line can be read by everybody on the machine. What operators are shown of these flags has no secret in it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -147,6 +148,37 @@ impl AccessFlags {
         access.acls.renew(self.read_acls()?);
         access.throttle.renew(self.read_limits()?);
         Ok(access)
+    }
+
+    /// The warning of a service that listens on `ip` and lets everybody on the network command it; `None` if it does not. `credentials` is
+    /// the flag of its passwords, `frameworks` whether a master's schedulers must authenticate.
+    pub fn exposure(
+        &self,
+        ip: IpAddr,
+        credentials: &str,
+        frameworks: Option<bool>,
+        requires_certificate: bool,
+    ) -> Option<String> {
+        if ip.to_canonical().is_loopback() || requires_certificate {
+            return None;
+        }
+        let realms = [
+            (
+                "--authenticate_http_readwrite",
+                Some(self.authenticate_http_readwrite),
+            ),
+            ("--authenticate_http_frameworks", frameworks),
+        ];
+        let missing = realms.iter().filter(|(_, asks)| *asks == Some(false));
+        let missing: Vec<_> = missing.map(|(flag, _)| *flag).collect();
+        if missing.is_empty() {
+            return None;
+        }
+        let missing = missing.join(" and ");
+        Some(format!(
+            "listening on {ip} without authentication: everybody who reaches this port can command the cluster; set {missing} with --{credentials} \
+             or --http_client_ca, or listen on this machine alone with --ip=127.0.0.1"
+        ))
     }
 
     /// What is read again at SIGHUP: the files among what these flags name, into what was made of them.
@@ -444,6 +476,59 @@ mod tests {
         let problem = too_open(0o100_644).unwrap();
         assert!(problem.starts_with("permissions 0644 "), "{problem}");
         assert!(too_open(0o640).is_some());
+    }
+
+    #[test]
+    fn listening_beyond_loopback_without_authentication_is_warned_of() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let open = AccessFlags::default();
+        let asking = AccessFlags {
+            authenticate_http_readwrite: true,
+            ..AccessFlags::default()
+        };
+        let (all, own) = (ip("0.0.0.0"), ip("127.0.0.1"));
+        let warned = |flags: &AccessFlags, ip, frameworks, certificate| {
+            flags.exposure(ip, "credentials", frameworks, certificate)
+        };
+        for (flags, ip, frameworks, words) in [
+            (
+                &open,
+                all,
+                Some(false),
+                "set --authenticate_http_readwrite and --authenticate_http_frameworks with --credentials",
+            ),
+            (
+                &open,
+                ip("10.0.0.7"),
+                None,
+                "set --authenticate_http_readwrite with",
+            ),
+            (
+                &open,
+                ip("::"),
+                Some(true),
+                "set --authenticate_http_readwrite with",
+            ),
+            (
+                &asking,
+                all,
+                Some(false),
+                "set --authenticate_http_frameworks with",
+            ),
+        ] {
+            let problem = warned(flags, ip, frameworks, false).unwrap();
+            assert!(problem.contains(words), "{problem}");
+            assert_eq!(warned(flags, ip, frameworks, true), None);
+        }
+        for (flags, ip, frameworks) in [
+            (&open, own, Some(false)),
+            (&open, ip("::1"), Some(false)),
+            (&open, ip("::ffff:127.0.0.1"), Some(false)),
+            (&asking, all, None),
+            (&asking, all, Some(true)),
+        ] {
+            assert_eq!(warned(flags, ip, frameworks, false), None);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use transport::{Identity, unix};
 
 use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
-use crate::door::DoorFlags;
+use crate::door::{DoorFlags, own_names};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag, boolean, domain, duration, master_address};
 use crate::master::modules;
@@ -308,7 +308,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         program,
         speak_previous,
         access,
-        door: (door, door_flags),
+        door: (mut door, door_flags),
         leaves,
     } = plan;
     let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
@@ -326,7 +326,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         listener,
         address,
     } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
-    settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
+    let hostname = member::hostname(settings.hostname.as_deref(), address.ip());
+    door.hosts = door.hosts.with(own_names(&hostname));
+    settings.hostname = Some(hostname);
     let ip = address.ip();
     settings.address = (!ip.is_unspecified()).then_some(ip);
     settings.port = address.port();
@@ -427,6 +429,13 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     let credentials = ("http_credentials", args.http_credentials.as_deref());
     let access = args.access.read(credentials, args.door.certifies())?;
     let options = args.door.options()?;
+    let certificates = args.door.http_require_client_certificate;
+    let exposure = args
+        .access
+        .exposure(args.ip, credentials.0, None, certificates);
+    if let Some(exposure) = exposure {
+        tracing::warn!("{exposure}");
+    }
     let mut again = args.access.again(credentials.0, credentials.1, &access);
     again.extend(args.door.again(&options));
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use clap::{ArgAction, Args};
-use http::HttpOptions;
+use http::{AllowedHosts, HttpOptions};
 use nix::sys::resource::{Resource, getrlimit};
 use runtime::Clock;
 use transport::tls::{Shown, Tls, Unusable};
@@ -16,6 +16,7 @@ use transport::tls::{Shown, Tls, Unusable};
 use crate::access;
 use crate::failure::{Failure, Outcome};
 use crate::flags::boolean;
+use crate::member::machine_name;
 use crate::renewal::Again;
 
 /// Where few files may be open and many members share them, each takes so many connections nevertheless.
@@ -35,8 +36,8 @@ fn open_files() -> Outcome<u64> {
 #[command(rename_all = "snake_case")]
 pub struct DoorFlags {
     /// Connections over HTTP that are open at the same time, but at most half as many as the files that this process may open. One more takes the
-    /// place of one that is idle, for longest and of the address that has most of them, but never of another that has no more than its own; if
-    /// there is none it is closed, and over plain HTTP told 503. An answer must be taken in 75 s and a
+    /// place of one of the address that has most of them, beyond its share even of a busy one, else of one that is idle; if there is none it may
+    /// ask for /health, and gets 503 to all else. An answer must be taken in 75 s and a
     /// second more for each 256 KiB of it
     #[arg(long, env = "MEROS_HTTP_CONNECTIONS_MAX", default_value_t = 4096, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -60,6 +61,16 @@ pub struct DoorFlags {
     #[arg(long, env = "MEROS_HTTP_PLAIN", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub http_plain: bool,
+    /// Host names under which pages and APIs are asked for, beside IP addresses, localhost, --hostname and this machine's own names: those that
+    /// DNS, a proxy or a Kubernetes service has for it. `*.example.com` is every name below example.com, `*` any name. A request for another host
+    /// gets 403: it may come from a browser that a stranger's page has led here (DNS rebinding)
+    #[arg(long, env = "MEROS_ALLOWED_HOSTS", value_name = "NAME,...", value_delimiter = ',', value_parser = allowed_host)]
+    pub allowed_hosts: Vec<String>,
+    /// Wrap answers into the function that `?jsonp=` names, as Mesos does. Every page that a user's browser shows can then read what that user may
+    /// read without a password
+    #[arg(long, env = "MEROS_JSONP", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    pub jsonp: bool,
 }
 
 impl Default for DoorFlags {
@@ -71,6 +82,8 @@ impl Default for DoorFlags {
             http_client_ca: None,
             http_require_client_certificate: false,
             http_plain: false,
+            allowed_hosts: Vec::new(),
+            jsonp: false,
         }
     }
 }
@@ -99,6 +112,8 @@ impl DoorFlags {
             connections_max: self.connections_max(open_files()?, members),
             tls,
             plain: self.http_plain,
+            hosts: AllowedHosts::default().with(&self.allowed_hosts),
+            jsonp: self.jsonp,
             ..HttpOptions::default()
         })
     }
@@ -156,6 +171,8 @@ impl DoorFlags {
                 self.http_require_client_certificate.to_string(),
             ),
             ("http_plain", self.http_plain.to_string()),
+            ("allowed_hosts", self.allowed_hosts.join(",")),
+            ("jsonp", self.jsonp.to_string()),
         ];
         let others = others.map(|(name, value)| (name.to_owned(), value));
         files.chain(others).collect()
@@ -217,6 +234,56 @@ impl DoorFlags {
         let file = file.as_deref().unwrap_or(Path::new("")).display();
         Failure::usage(format!("--{flag}: {file} cannot be used: {why}"))
     }
+}
+
+/// Reads a name of `--allowed_hosts`.
+fn allowed_host(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name = !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain);
+    match text == "*" || is_name {
+        true => Ok(text.to_owned()),
+        false => Err("expected a host name without a port, `*.` and a domain, or `*`".to_owned()),
+    }
+}
+
+/// The names that this machine is known by: `hostname`, the machine's own, and those that its `hosts` file and resolver derive from it.
+pub fn own_names(hostname: &str) -> Vec<String> {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let machine = machine_name();
+    let mut names = derived_names(&machine, &text("/etc/hosts"), &text("/etc/resolv.conf"));
+    names.extend([hostname.to_owned(), machine]);
+    names
+}
+
+/// The other names of `machine`: on its lines of a `hosts` file, and below the domains that are searched for it.
+fn derived_names(machine: &str, hosts: &str, resolver: &str) -> Vec<String> {
+    let lines = |text: &str| -> Vec<Vec<String>> {
+        let lines = text
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or_default());
+        lines
+            .map(|line| line.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    };
+    let mut names = Vec::new();
+    for line in lines(hosts) {
+        let own = line.into_iter().skip(1).collect::<Vec<_>>();
+        if own.iter().any(|name| name == machine) {
+            names.extend(own);
+        }
+    }
+    for line in lines(resolver) {
+        let [kind, domains @ ..] = &line[..] else {
+            continue;
+        };
+        if matches!(kind.as_str(), "search" | "domain") {
+            let domains = domains.iter().map(|domain| domain.trim_matches('.'));
+            let domains = domains.filter(|domain| !domain.is_empty());
+            names.extend(domains.map(|domain| format!("{machine}.{domain}")));
+        }
+    }
+    names
 }
 
 /// What Mesos reads of its environment, and what says the same here.
@@ -287,6 +354,34 @@ mod tests {
             hint(false, given(&[("LIBPROCESS_SSL_KEY_FILE", "/key")])),
             None
         );
+    }
+
+    #[test]
+    fn a_machine_has_the_names_of_its_hosts_file_and_domains() {
+        let hosts = "127.0.0.1 localhost\n10.0.0.7 n1.example.com n1 # n1 evil.com\n10.0.0.8 n2\n";
+        let resolver = "nameserver 10.0.0.1\nsearch a.example . b.example.\noptions ndots:5\n";
+        let expected = ["n1.example.com", "n1", "n1.a.example", "n1.b.example"];
+        assert_eq!(derived_names("n1", hosts, resolver), expected);
+        assert!(derived_names("n1", "", "search").is_empty());
+    }
+
+    #[test]
+    fn an_allowed_host_is_a_name_without_a_port() {
+        for right in ["meros", "*", "*.svc.cluster.local", "a_b-c.example"] {
+            assert_eq!(allowed_host(right).as_deref(), Ok(right));
+        }
+        for wrong in [
+            "",
+            "meros:5050",
+            "http://meros",
+            "a*",
+            "*.",
+            "*.*",
+            ".a",
+            "a b",
+        ] {
+            assert!(allowed_host(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Opens what the master needs and hands it over. Decides nothing that the master, its allocator or its registry decides.
 
 mod acting;
+mod group;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +13,6 @@ use std::time::Duration;
 use ::master::Config;
 use ::master::hoarding::OfferBudget;
 use clap::Args;
-use consensus::member::Settings;
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
 use resources::Invalid;
@@ -22,7 +22,7 @@ use transport::Identity;
 use self::acting::{alone, grouped, membership};
 use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
-use crate::door::DoorFlags;
+use crate::door::{DoorFlags, own_names};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience};
 use crate::member::{self, Running, Sockets};
@@ -32,6 +32,7 @@ use crate::signals::Signals;
 use crate::whitelist::{self, Whitelist};
 
 pub use self::acting::holds_anything;
+pub use self::group::{ElectionFlags, GroupPlan};
 
 /// Whom a master speaks with.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
@@ -96,59 +97,6 @@ pub struct MasterArgs {
     threads: ThreadsFlag,
     #[command(flatten)]
     certs: CertsFlag,
-}
-
-/// How soon a group elects another leader, and whom a leader asks before it answers.
-#[derive(Args, Clone, Copy, Debug)]
-#[command(rename_all = "snake_case")]
-pub struct ElectionFlags {
-    /// The tick of elections; a leader says that it lives every second tick
-    #[arg(long, env = "MESOS_ELECTION_TICK", default_value = "30ms", value_parser = duration, value_name = "DURATION")]
-    pub election_tick: Duration,
-    /// A leader that has been silent for so many ticks, up to twice as many, is replaced
-    #[arg(
-        long,
-        env = "MESOS_ELECTION_TICKS",
-        default_value_t = 10,
-        value_name = "COUNT"
-    )]
-    pub election_ticks: usize,
-    /// While it leads, answer reads of the registry for a while without asking the others whether it still does; to be given to all masters or
-    /// none. It assumes that no master's clock runs half as fast again as another's, and that none stands still: a leader that was paused
-    /// may answer from a state that a newer one has changed
-    #[arg(long, env = "MEROS_LEASE_READS")]
-    pub lease_reads: bool,
-}
-
-impl Default for ElectionFlags {
-    fn default() -> Self {
-        Self {
-            election_tick: Duration::from_millis(30),
-            election_ticks: 10,
-            lease_reads: false,
-        }
-    }
-}
-
-/// The group of masters that this one belongs to.
-#[derive(Clone, Debug, Default)]
-pub struct GroupPlan {
-    /// Where the others reach this one; `None` is the host that others are told, and the port.
-    pub address: Option<String>,
-    /// The masters that begin it.
-    pub initial: Vec<String>,
-    /// How soon it elects, and how it reads.
-    pub election: ElectionFlags,
-}
-
-impl GroupPlan {
-    fn settings(&self, address: String) -> Settings {
-        let initial: Vec<&str> = self.initial.iter().map(String::as_str).collect();
-        let election = &self.election;
-        Settings::new(address, &initial)
-            .electing(election.election_tick, election.election_ticks)
-            .reading(election.lease_reads)
-    }
 }
 
 /// The flags that `meros master` and `meros local` share.
@@ -356,7 +304,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         whitelist,
         cluster,
         access,
-        door: (door, door_flags),
+        door: (mut door, door_flags),
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -375,6 +323,10 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         member::hostname(hostname.as_deref(), address.ip()),
         address.port(),
     );
+    door.hosts = door.hosts.with(own_names(&config.hostname));
+    if let Some(group) = &group {
+        door.hosts = door.hosts.with(group.hosts());
+    }
     config.address = member::ipv4(&node, address.ip(), &config.hostname).await;
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
@@ -521,6 +473,16 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         .access
         .with(credentials, certified, &args.flags.access)?;
     let options = args.door.options()?;
+    let (frameworks, certificates) = (
+        args.flags.access.authenticate_http_frameworks,
+        args.door.http_require_client_certificate,
+    );
+    let exposure = args
+        .access
+        .exposure(args.ip, credentials.0, Some(frameworks), certificates);
+    if let Some(exposure) = exposure {
+        tracing::warn!("{exposure}");
+    }
     let mut again = args.access.again(credentials.0, credentials.1, &access);
     again.extend(args.door.again(&options));
     let plan = Plan {
@@ -558,43 +520,4 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         running.until(signals.stop()).await
     })?
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        flags: ElectionFlags,
-    }
-
-    fn parsed(line: &str) -> ElectionFlags {
-        let line = Line::try_parse_from(line.split_whitespace());
-        line.unwrap_or_else(|error| panic!("{error}")).flags
-    }
-
-    /// A leader that is gone is missed after 0.3 to 0.6 seconds; what no flag says is as the crate below it has it.
-    #[test]
-    fn a_tick_is_30_ms_and_an_election_comes_after_10_of_them_unless_it_is_said_otherwise() {
-        let plan = |election| GroupPlan {
-            election,
-            ..GroupPlan::default()
-        };
-        let here = || "here".to_owned();
-        let usual = parsed("master");
-        assert_eq!(usual.election_tick, Duration::from_millis(30));
-        assert_eq!((usual.election_ticks, usual.lease_reads), (10, false));
-        let settings = plan(usual).settings(here());
-        assert_eq!(settings, Settings::new("here", &[]));
-        assert_eq!(settings, plan(ElectionFlags::default()).settings(here()));
-
-        let said = parsed("master --election_tick 50ms --election_ticks 20 --lease_reads");
-        let settings = plan(said).settings(here());
-        let expected = Settings::new("here", &[]).electing(Duration::from_millis(50), 20);
-        assert_eq!(settings, expected.reading(true));
-    }
 }

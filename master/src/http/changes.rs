@@ -7,7 +7,7 @@
 
 use std::fmt::Display;
 
-use ::http::api::{Heard, Refusal, Whole};
+use ::http::api::{Heard, Refusal, Whole, declared_length};
 use authority::{Action, Forbidden};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -74,12 +74,17 @@ impl<S: Send + Sync> FromRequest<S> for WholeBody {
         let node = request.extensions_mut().remove::<Node>();
         // Whoever stands before the routes gives each request its node.
         let node = node.ok_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
+        let too_long = || {
+            let problem = format!("the body has more than {BODY_MAX} bytes: name less at once");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem).into_response()
+        };
+        let declared = declared_length(request.headers());
+        if declared.is_some_and(|length| length > BODY_MAX as u64) {
+            return Err(too_long());
+        }
         let whole = Whole::from_request(request, state).await;
         let whole = whole.map_err(|cut| match cut.status() {
-            status @ StatusCode::PAYLOAD_TOO_LARGE => {
-                let problem = format!("the body has more than {BODY_MAX} bytes: name less at once");
-                Refusal::new(status, problem).into_response()
-            }
+            StatusCode::PAYLOAD_TOO_LARGE => too_long(),
             _ => cut.into_response(),
         })?;
         Ok(Self { node, whole })

@@ -31,6 +31,7 @@ use ::http::build;
 
 use super::shown::Shown;
 use super::source::{self, Found, late};
+use super::stream::Viewer;
 use super::{Chosen, PATIENCE, Pages, batches, maintenance, path_of, to_the_leader};
 use crate::permission::Asker;
 
@@ -114,7 +115,8 @@ async fn answered(
         Subscribe => match pages.front.master() {
             Some(_) => {
                 let content = asked.accept_stream()?;
-                let subscribed = pages.events.subscribe(content, asker).await;
+                let viewer = Viewer::from(asker).at(asked.source);
+                let subscribed = pages.events.subscribe(content, viewer).await;
                 subscribed.map_err(Refusal::not_now)
             }
             None => Ok(to_the_leader(&pages.front, path)),

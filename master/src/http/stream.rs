@@ -27,7 +27,7 @@ use v1::Content;
 
 use self::cuts::Cuts;
 use self::encoding::{ByForm, heartbeat, records};
-use self::viewer::Viewer;
+pub(super) use self::viewer::Viewer;
 use self::views::{Got, Views, Wanted};
 use super::PATIENCE;
 use crate::books::Books;

@@ -7,6 +7,6 @@ mod asking;
 mod refusal;
 mod stream;
 
-pub use asking::{Asked, CALL_MAX, Heard, Whole, answer};
+pub use asking::{Asked, CALL_MAX, Heard, Whole, answer, declared_length};
 pub use refusal::Refusal;
 pub use stream::{Batch, Bounds, Closed, Events, Streams};

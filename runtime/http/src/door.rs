@@ -1,8 +1,8 @@
 //! The door of a service's pages: takes connections, so many at once, over TLS where that is chosen, and lets nobody keep one without doing
 //! something with it.
 //!
-//! A connection that comes beyond the bound takes the place of one that is idle, first of the address that has most of them, or is told 503 and
-//! closed at once if there is none. One whose handshake or request does not come to an end, or whose reader takes too little of its answer, is
+//! A connection that comes beyond the bound takes the place of one of an address beyond its share, busy or not, or of one that is idle; if there is
+//! none it may ask for `/health`, and gets 503 to all else. One whose handshake or request does not come to an end, or whose reader takes too little of its answer, is
 //! ended after a [`Patience`]; each is counted ([`Figures`]). One that is silent is let be: whether there is still somebody is for TCP to find
 //! out. Where it comes from and the name in a client's certificate go along with each of its requests; when other authorities of clients are
 //! trusted one with a certificate ends after its answer. What is asked and answered is not known here, and nothing here blocks the thread.
@@ -15,37 +15,39 @@ mod watched;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use futures_util::future::{BoxFuture, Either, select};
+use axum::response::{IntoResponse, Response};
+use futures_util::future::{BoxFuture, Either, ready, select};
 use futures_util::{FutureExt, select_biased};
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use nix::errno::Errno;
-use runtime::Node;
+use runtime::{Clock, Node};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch as told;
 use transport::tls::{Private, Tls};
 
 use room::{Open, Room};
-pub(crate) use source::Source;
+pub use source::Source;
 use watch::Late;
 pub use watch::Patience;
 use watched::{Answer, Watched};
 
+use crate::api::Refusal;
 use crate::metrics::{Counters, CountersSource};
 use crate::path;
-use crate::realm::Verified;
+use crate::realm::{Verified, is_health};
 
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
 /// who take nothing; more would save a few wake-ups.
@@ -58,11 +60,14 @@ const ALIVE_ASKED_AFTER: Duration = Duration::from_secs(30);
 const ALIVE_ASKED_EACH: Duration = Duration::from_secs(15);
 /// How long to wait when no connection can be taken, since the process has no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// What is said where there is no room.
-const FULL: (&str, &str) = (
-    "503 Service Unavailable\r\nretry-after: 1",
-    "as many connections are open as --http_connections_max is",
-);
+/// The most bytes that are dropped of a request that was answered before it was whole.
+const LINGER_MAX: usize = 64 << 20;
+/// How long that may take,
+const LINGER_PATIENCE: Duration = Duration::from_secs(30);
+/// and how long nothing may come meanwhile.
+const LINGER_QUIET: Duration = Duration::from_secs(5);
+/// The answer where there is no room.
+const FULL: &str = "as many connections are open as --http_connections_max allows, and none of an address beyond its share: try again";
 /// What is said to who speaks plainly where that is not answered.
 const PRIVATE: (&str, &str) = (
     "400 Bad Request",
@@ -95,6 +100,7 @@ struct Counted {
     handshakes_failed: AtomicU64,
     late_heads: AtomicU64,
     idle: AtomicU64,
+    evicted: AtomicU64,
     stalled: AtomicU64,
 }
 
@@ -111,6 +117,7 @@ impl Figures {
             ("handshakes_failed", of(&counted.handshakes_failed)),
             ("late_heads", of(&counted.late_heads)),
             ("closed_idle", of(&counted.idle)),
+            ("evicted", of(&counted.evicted)),
             ("stalled", of(&counted.stalled)),
         ];
         let named = figures.map(|(name, value)| (format!("http/connections_{name}"), value));
@@ -121,6 +128,12 @@ impl Figures {
     pub fn beside(&self, own: CountersSource) -> CountersSource {
         let figures = self.clone();
         own.and(CountersSource::at_hand(move || figures.counters()))
+    }
+
+    /// The answer to a request for which there is no room.
+    fn refuse(&self) -> Response {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        Refusal::not_now(FULL).into_response()
     }
 
     fn late(&self, late: Late) {
@@ -172,12 +185,9 @@ impl Door {
             };
             match accepted {
                 Ok((connection, from)) => {
-                    let Some(open) = room.enter(from.ip().into()) else {
-                        if self.tls.is_none() {
-                            refuse(&connection, FULL);
-                        }
-                        continue;
-                    };
+                    let source = from.ip().into();
+                    let open = room.enter(source);
+                    let open = open.unwrap_or_else(|| room.enter_for_check(source));
                     bound(&connection, self.patience);
                     let (door, mut leaving, each) = (self.clone(), leaving.clone(), each.clone());
                     tokio::spawn(async move {
@@ -235,6 +245,7 @@ impl Door {
         let begun = select_biased! {
             begun = begin.fuse() => begun,
             () = watching.told_to_end().fuse() => return self.count_idle(),
+            () = watching.evicted().fuse() => return self.count_evicted(),
             () = leaving => return,
         };
         match begun {
@@ -272,14 +283,20 @@ impl Door {
             watching,
             source,
             number,
+            is_check,
             ..
         } = open;
+        let is_check = *is_check;
         let (pages, source) = (TowerToHyperService::new(self.routes.clone()), *source);
         let number = Connection::numbered(*number);
-        let of_answers = watching.clone();
+        let (of_answers, figures) = (watching.clone(), self.figures.clone());
+        // Whether the newest request has a body, which may not have been read to its end when the connection ends.
+        let had_body = Arc::new(AtomicBool::new(false));
+        let has_body = had_body.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let watching = of_answers.clone();
             let answering = watching.asked();
+            has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
             request.extensions_mut().insert(source);
             request.extensions_mut().insert(number);
             if let Some(verified) = &verified {
@@ -288,7 +305,11 @@ impl Door {
             if let Some(meant) = path::meant(request.uri()) {
                 *request.uri_mut() = meant;
             }
-            let answered = pages.call(request);
+            let is_refused = is_check && !is_health(request.uri().path());
+            let answered = match is_refused {
+                true => Either::Left(ready(Ok(figures.refuse()))),
+                false => Either::Right(pages.call(request)),
+            };
             async move {
                 // It begins when what was asked before this is taken.
                 watching.taken().await;
@@ -299,35 +320,57 @@ impl Door {
         });
         let connection = TokioIo::new(Watched::new(connection, watching.clone()));
         let mut http = http1::Builder::new();
-        http.max_buf_size(READ_MAX);
-        let mut connection = pin!(http.serve_connection(connection, service));
+        http.max_buf_size(READ_MAX).keep_alive(!is_check);
+        let mut connection = http.serve_connection(connection, service);
         let (mut lateness, mut leaving) = (pin!(watching.late().fuse()), pin!(leaving.fuse()));
         let mut told_to_end = pin!(watching.told_to_end().fuse());
-        loop {
+        let mut evicted = pin!(watching.evicted().fuse());
+        let mut may_linger = true;
+        let is_unread = loop {
             // The connection first: what has come is read before it is ended for being idle.
             select_biased! {
-                served = connection.as_mut().fuse() => {
-                    if let Err(error) = served {
+                served = (&mut connection).fuse() => {
+                    if let Err(error) = &served {
                         tracing::debug!(%error, "a connection for pages has ended");
                     }
-                    return;
+                    break served.is_err() || had_body.load(Ordering::Relaxed);
                 }
                 late = lateness => {
                     self.figures.late(late);
                     tracing::debug!(?late, "a connection for pages is ended");
                     return;
                 }
-                () = told_to_end => break,
-                () = leaving => connection.as_mut().graceful_shutdown(),
+                () = evicted => return self.count_evicted(),
+                () = told_to_end => {
+                    self.count_idle();
+                    // Nothing is under way, so this is sent at once, or never.
+                    Pin::new(&mut connection).graceful_shutdown();
+                    let patience = pin!(self.node.clock().sleep(self.patience.head));
+                    if let Either::Left((Err(error), _)) = select(connection, patience).await {
+                        tracing::debug!(%error, "a connection for pages has ended");
+                    }
+                    return;
+                }
+                () = leaving => {
+                    may_linger = false;
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
+            }
+        };
+        if is_unread && may_linger {
+            let rest = linger(connection.into_parts().io.into_inner(), self.node.clock());
+            select_biased! {
+                () = rest.fuse() => {}
+                () = evicted => self.count_evicted(),
+                () = leaving => {}
             }
         }
-        self.count_idle();
-        // Nothing is under way, so this is said at once, or never.
-        connection.as_mut().graceful_shutdown();
-        let patience = self.node.clock().sleep(self.patience.head);
-        if let Either::Left((Err(error), _)) = select(connection, patience).await {
-            tracing::debug!(%error, "a connection for pages has ended");
-        }
+    }
+
+    /// One that was busy makes room, since its address has more than its share.
+    fn count_evicted(&self) {
+        self.figures.0.evicted.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!("a busy connection of an address beyond its share makes room for another");
     }
 
     /// One that was idle makes room.
@@ -337,7 +380,25 @@ impl Door {
     }
 }
 
-/// Says this and why, if that can be said at once.
+/// Reads and drops what still comes of a request that was answered before it was whole, until its sender is done with it: with unread bytes the kernel
+/// would reset the connection, and the answer would be lost with it.
+async fn linger(mut connection: impl AsyncRead + AsyncWrite + Unpin, clock: &Clock) {
+    let drain = async {
+        connection.shutdown().await?;
+        let (mut piece, mut left) = (vec![0; READ_MAX], LINGER_MAX);
+        while left > 0 {
+            let read = clock.timeout(LINGER_QUIET, connection.read(&mut piece));
+            match read.await {
+                Ok(Ok(read)) if read > 0 => left = left.saturating_sub(read),
+                _ => break,
+            }
+        }
+        io::Result::Ok(())
+    };
+    let _ = clock.timeout(LINGER_PATIENCE, drain).await; // A sender that goes on is cut off then.
+}
+
+/// Sends this status and reason, if that can be sent at once.
 fn refuse(connection: &TcpStream, (status, why): (&str, &str)) {
     let length = why.len();
     let text =

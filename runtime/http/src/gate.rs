@@ -5,15 +5,19 @@
 //! held of bodies has bounds of its own ([`Bodies`]), that of executors another one, which nobody else can fill: what they report is lost if
 //! it is refused.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::Node;
+use v1::Invalid;
 
-use crate::api::Refusal;
+use crate::api::{Refusal, declared_length};
 use crate::bodies::{Bodies, Held};
 use crate::body::{BODY_PATIENCE, Cut, arriving};
 use crate::door::Source;
@@ -30,17 +34,56 @@ pub(crate) struct Gate {
     of_executors: Arc<Bodies>,
     turns: Turns,
     turns_of_executors: Turns,
+    body_max: u64,
 }
 
 struct Places {
-    under_way: AtomicUsize,
     requests_max: usize,
+    under_way: Mutex<UnderWay>,
+}
+
+/// Requests that have a place. One without a connection, as in rehearsals, has no address.
+#[derive(Default)]
+struct UnderWay {
+    all: usize,
+    of: BTreeMap<Option<Source>, usize>,
+}
+
+impl UnderWay {
+    /// Whether an address that has `own` places may have one more: it may have no more than it leaves free, so one alone
+    /// may have half of them and each newcomer finds some.
+    fn has_room(&self, requests_max: usize, own: usize) -> bool {
+        own < requests_max.saturating_sub(self.all)
+    }
+
+    fn remove(&mut self, source: Option<Source>) {
+        self.all = self.all.saturating_sub(1);
+        if let Entry::Occupied(mut of) = self.of.entry(source) {
+            *of.get_mut() -= 1;
+            if *of.get() == 0 {
+                of.remove();
+            }
+        }
+    }
+}
+
+impl Places {
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        // Numbers only, which are changed together.
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// There is no place for one more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{requests_max} requests are under way, which is all that is served at once; try again")]
+#[error(
+    "{all} of {requests_max} requests are under way, {own} of them from this address, which may have no more than it leaves free; try again"
+)]
 pub(crate) struct Full {
+    all: usize,
+    own: usize,
     requests_max: usize,
 }
 
@@ -51,6 +94,7 @@ pub(crate) struct Place(Arc<Kept>);
 struct Kept {
     /// None where everybody passes.
     places: Option<Arc<Places>>,
+    source: Option<Source>,
     has: AtomicBool,
 }
 
@@ -65,36 +109,51 @@ impl Kept {
         if let Some(places) = &self.places
             && self.has.swap(false, Ordering::Relaxed)
         {
-            places.under_way.fetch_sub(1, Ordering::Relaxed);
+            places.under_way().remove(self.source);
         }
     }
 
-    /// Has a place, even if there are more than the most by then. How many had one before, if it had none itself.
-    fn enter(&self) -> Option<(usize, &Places)> {
-        let places = self.places.as_deref()?;
+    /// Has a place, even if there is no room for it. What is wrong then.
+    fn enter(&self) -> Result<(), Full> {
+        let Some(places) = self.places.as_deref() else {
+            return Ok(());
+        };
         if self.has.swap(true, Ordering::Relaxed) {
-            return None;
+            return Ok(());
         }
-        Some((places.under_way.fetch_add(1, Ordering::Relaxed), places))
+        let requests_max = places.requests_max;
+        let mut under_way = places.under_way();
+        let own = under_way.of.get(&self.source).copied().unwrap_or(0);
+        let (all, has_room) = (under_way.all, under_way.has_room(requests_max, own));
+        under_way.all += 1;
+        under_way.of.insert(self.source, own + 1);
+        match has_room {
+            true => Ok(()),
+            false => Err(Full {
+                all,
+                own,
+                requests_max,
+            }),
+        }
     }
 }
 
 impl Place {
-    fn new(places: Option<Arc<Places>>) -> Self {
-        let has = AtomicBool::new(false);
-        Self(Arc::new(Kept { places, has }))
+    fn new(places: Option<Arc<Places>>, source: Option<Source>) -> Self {
+        Self(Arc::new(Kept {
+            places,
+            source,
+            has: AtomicBool::new(false),
+        }))
     }
 
     /// Has a place from now on, if it has none yet.
     pub fn enter(&self) -> Result<(), Full> {
-        match self.0.enter() {
-            Some((before, places)) if before >= places.requests_max => {
-                self.leave();
-                let requests_max = places.requests_max;
-                Err(Full { requests_max })
-            }
-            _ => Ok(()),
+        let entered = self.0.enter();
+        if entered.is_err() {
+            self.leave();
         }
+        entered
     }
 
     /// Gives the place back, if it has one.
@@ -142,13 +201,14 @@ impl Gate {
         Self {
             node: node.clone(),
             places: Arc::new(Places {
-                under_way: AtomicUsize::new(0),
                 requests_max: options.requests_max,
+                under_way: Mutex::default(),
             }),
             bodies: Bodies::new("bodies of requests", options.bodies_max),
             of_executors: Bodies::new("bodies of executors' calls", options.executor_bodies_max),
             turns: Turns::new(),
             turns_of_executors: Turns::new(),
+            body_max: options.body_max as u64,
         }
     }
 
@@ -159,9 +219,9 @@ impl Gate {
             true => (None, &self.of_executors, &self.turns_of_executors),
             false => (Some(self.places.clone()), &self.bodies, &self.turns),
         };
-        let place = Place::new(places);
-        place.enter()?;
         let source = request.extensions().get::<Source>().copied();
+        let place = Place::new(places, source);
+        place.enter()?;
         let line = Line {
             turns: turns.clone(),
             place: place.clone(),
@@ -178,6 +238,14 @@ impl Gate {
 
 /// Serves a request that has a place, with a body that comes to its end.
 pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    // Its body need not come, and no place is taken.
+    if let Some(length) =
+        declared_length(request.headers()).filter(|length| *length > gate.body_max)
+    {
+        let expected = format!("at most {} bytes, and the body is longer", gate.body_max);
+        let problem = Invalid::new("Content-Length", length, expected);
+        return Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem).into_response();
+    }
     let arrival = match gate.arrives(&request) {
         Ok(arrival) => Arc::new(arrival),
         Err(full) => return Refusal::not_now(full).into_response(),

@@ -7,6 +7,7 @@
 pub mod api;
 mod bodies;
 mod body;
+mod browsers;
 pub mod build;
 mod declared;
 mod door;
@@ -27,8 +28,9 @@ pub mod server;
 mod shared;
 mod system;
 
+pub use browsers::AllowedHosts;
 pub use declared::Declared;
-pub use door::{Connection, Figures, Patience};
+pub use door::{Connection, Figures, Patience, Source};
 pub use help::Help;
 pub use metrics::{Counters, CountersSource};
 pub use pages::{About, common_routes};

@@ -15,6 +15,7 @@ use runtime::Node;
 use v1::Invalid;
 
 use crate::api::Refusal;
+use crate::browsers::jsonp_is_off;
 use crate::query::fields;
 use crate::shared::Shared;
 
@@ -23,11 +24,27 @@ const GZIP_MIN: u64 = 1024;
 /// The longest name of a function that an answer is wrapped into.
 const CALLBACK_MAX: usize = 128;
 
+/// How the answers of a listener go out.
+#[derive(Clone)]
+pub(crate) struct Outgoing {
+    /// Compresses what is long beside the thread that serves pages.
+    pub node: Node,
+    /// Whether `?jsonp=` is obeyed.
+    pub jsonp: bool,
+}
+
 /// Serves a request, and wraps and compresses the answer as the request says.
-pub(crate) async fn outgoing(State(node): State<Node>, request: Request, next: Next) -> Response {
+pub(crate) async fn outgoing(
+    State(Outgoing { node, jsonp }): State<Outgoing>,
+    request: Request,
+    next: Next,
+) -> Response {
     let callback = match (request.method(), callback(request.uri().query())) {
         (&Method::GET, Err(problem)) => {
             return Refusal::bad(problem).into_response();
+        }
+        (&Method::GET, Ok(Some(name))) if !jsonp => {
+            return jsonp_is_off(&name).into_response();
         }
         (&Method::GET, Ok(callback)) => callback,
         _ => None,
@@ -174,6 +191,11 @@ mod tests {
     use super::*;
     use crate::rehearsal::cut_body;
 
+    fn state(node: &Node, jsonp: bool) -> Outgoing {
+        let node = node.clone();
+        Outgoing { node, jsonp }
+    }
+
     fn routes(node: &Node) -> Router {
         let json = |length: usize| {
             let text = format!("\"{}\"", "x".repeat(length));
@@ -198,7 +220,7 @@ mod tests {
                 "/cut",
                 get(|| async { ([(CONTENT_TYPE, "application/json")], cut_body(5000)) }),
             )
-            .layer(from_fn_with_state(node.clone(), outgoing))
+            .layer(from_fn_with_state(state(node, true), outgoing))
     }
 
     /// The head and the body of the answer to this, over a connection in memory.
@@ -264,7 +286,7 @@ mod tests {
                 (StatusCode::METHOD_NOT_ALLOWED, own, "own words")
             };
             let routes = routes(&node).route("/told", any(told));
-            let routes = routes.layer(from_fn_with_state(node.clone(), outgoing));
+            let routes = routes.layer(from_fn_with_state(state(&node, true), outgoing));
             for (method, path, allowed, words) in [
                 (
                     "POST",
@@ -309,6 +331,28 @@ mod tests {
             assert!(body.starts_with(b"query is `jsonp=f&jsonp=g`: expected each name once"));
             let (head, _) = ask(&node, "/stream?jsonp=f", "").await;
             assert!(!head.contains("javascript"), "{head}");
+        });
+    }
+
+    #[test]
+    fn jsonp_is_refused_unless_it_is_on() {
+        rehearse(|node| async move {
+            let page = || async { axum::Json("secret") };
+            let routes = Router::new()
+                .route("/state", get(page))
+                .layer(from_fn_with_state(state(&node, false), outgoing));
+            for (query, status, words) in [
+                ("?jsonp=f", 403, "--jsonp"),
+                ("?a=1&jsonp=f", 403, "--jsonp"),
+                ("?a=jsonp", 200, "secret"),
+                ("", 200, "secret"),
+            ] {
+                let request = axum::extract::Request::get(format!("/state{query}"));
+                let request = request.body(Body::empty()).unwrap();
+                let (found, text) = crate::rehearsal::said(&routes, request).await;
+                assert_eq!(found, status, "{query}");
+                assert!(text.contains(words), "{query}: {text}");
+            }
         });
     }
 

@@ -168,8 +168,13 @@ pub(crate) fn passes_freely(method: &Method, path: &str) -> bool {
     matches!(Door::of(method, bare(path)), Door::Open | Door::Executor)
 }
 
+/// Whether this is the page by which load balancers ask whether the service is there.
+pub(crate) fn is_health(path: &str) -> bool {
+    bare(path) == "/health"
+}
+
 /// A path without the name of the actor that Mesos has in front of it.
-fn bare(path: &str) -> &str {
+pub(crate) fn bare(path: &str) -> &str {
     let without = ["/master", "/slave(1)"].map(|prefix| path.strip_prefix(prefix));
     let mut without = without.into_iter().flatten();
     let without = without.find(|rest| rest.starts_with('/'));

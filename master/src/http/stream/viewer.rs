@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use authority::{Acls, Subject};
+use http::Source;
 
 use crate::permission::Asker;
 use crate::sight::Sight;
@@ -17,6 +18,8 @@ pub(in crate::http) struct Viewer {
     subject: Option<Subject>,
     /// By which it was judged last.
     acls: Option<Arc<Acls>>,
+    /// Where it comes from, where that is known.
+    source: Option<Source>,
 }
 
 impl From<Asker> for Viewer {
@@ -25,6 +28,7 @@ impl From<Asker> for Viewer {
             sight: asker.sight(),
             subject: Some(asker.subject),
             acls: Some(asker.acls),
+            source: None,
         }
     }
 }
@@ -35,11 +39,22 @@ impl From<Sight> for Viewer {
             sight,
             subject: None,
             acls: None,
+            source: None,
         }
     }
 }
 
 impl Viewer {
+    /// The same at this address.
+    pub fn at(self, source: Option<Source>) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Where it comes from.
+    pub fn source(&self) -> Option<Source> {
+        self.source
+    }
+
     /// What it sees, as it was judged last.
     pub fn sight(&self) -> &Sight {
         &self.sight

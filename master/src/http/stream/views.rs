@@ -3,10 +3,12 @@
 //! Plain data over the ends that are written to. Never waits and never asks anybody: who reads too slowly, or is one too many, is cut off.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use authority::Acls;
 use bytes::Bytes;
+use http::Source;
 use http::api::{Batch, Events};
 use runtime::Promise;
 use v1::Form;
@@ -294,14 +296,21 @@ impl Views {
         }
     }
 
+    /// Cuts off the oldest subscriber of the address that has most of them, so a flood from one address costs no other its own.
     fn cut_oldest(&mut self) {
-        let oldest = |view: &&mut View| view.subscribers.first().map_or(u64::MAX, |one| one.number);
-        if let Some(view) = self.all.iter_mut().min_by_key(oldest)
-            && !view.subscribers.is_empty()
-        {
-            let oldest = view.subscribers.remove(0);
-            let most = format!("a newer one has come, and {} are the most", self.max);
-            oldest.cut(Cut::Oldest, &most, &self.cuts);
+        let all = || self.all.iter().flat_map(|view| &view.subscribers);
+        let mut counts = BTreeMap::<Option<Source>, usize>::new();
+        for one in all() {
+            *counts.entry(one.viewer.source()).or_default() += 1;
+        }
+        let rank = |one: &&Subscriber| (counts.get(&one.viewer.source()), Reverse(one.number));
+        let Some(number) = all().max_by_key(rank).map(|one| one.number) else {
+            return;
+        };
+        let most = format!("a newer one has come, and {} are the most", self.max);
+        for view in &mut self.all {
+            let oldest = view.subscribers.extract_if(.., |one| one.number == number);
+            oldest.for_each(|one| one.cut(Cut::Oldest, &most, &self.cuts));
         }
     }
 }
@@ -362,6 +371,8 @@ mod tests {
     use std::time::Duration;
 
     use authority::Subject;
+    use std::net::IpAddr;
+
     use axum::response::Response;
     use futures_util::{FutureExt, StreamExt};
     use http::api::Streams;
@@ -390,6 +401,26 @@ mod tests {
         let sight = Sight::of(&Acls::parse(&rule).unwrap(), &Subject::default());
         views.join(sight.into(), events, runtime::promise().0);
         response
+    }
+
+    #[test]
+    fn one_address_takes_no_others_place_among_subscribers() {
+        rehearse(|node| async move {
+            let mut views = Views::new(3, Cuts::default());
+            let books = Arc::new(books());
+            let joins = |views: &mut Views, host: u8| {
+                let (events, response) = Streams::new(&node).open(Content::One(Form::Json), BOUNDS);
+                let viewer = Viewer::from(Sight::of(&Acls::default(), &Subject::default()));
+                let source = Source::from(IpAddr::from([10, 0, 0, host]));
+                views.join(viewer.at(Some(source)), events, runtime::promise().0);
+                look(views, &books, false);
+                response
+            };
+            let _streams = [1, 2, 2, 2, 2, 2].map(|host| joins(&mut views, host));
+            let left = views.all.iter().flat_map(|view| &view.subscribers);
+            let left: Vec<_> = left.map(|one| one.number).collect();
+            assert_eq!(left, [0, 4, 5]);
+        });
     }
 
     /// A look at these books.

@@ -193,6 +193,12 @@ fn a_body_that_is_too_long_is_refused_with_how_long_it_may_be() {
             let (status, text) = said(&routes, request(method, path, kind, body)).await;
             assert_eq!(status, 413, "{method} {path}: {text}");
             assert!(text.contains("more than 4194304 bytes"), "{path}: {text}");
+            // Its length is told before it comes.
+            let pieces = futures_util::stream::pending::<std::io::Result<bytes::Bytes>>();
+            let mut early = request(method, path, kind, axum::body::Body::from_stream(pieces));
+            let length = (BODY_MAX + 1).into();
+            early.headers_mut().insert("Content-Length", length);
+            assert_eq!(said(&routes, early).await.0, 413, "{method} {path}");
         }
     });
 }

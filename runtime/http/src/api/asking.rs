@@ -10,7 +10,7 @@ use authority::Subject;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -20,6 +20,7 @@ use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use super::refusal::Refusal;
+use crate::door::Source;
 use crate::large::{Line, Turn};
 
 /// The most bytes of a call.
@@ -41,6 +42,8 @@ pub struct Asked<C> {
     pub call: C,
     /// Who says it. Nobody in particular unless something before has found out.
     pub subject: Subject,
+    /// Where it comes from; none without a connection, as in rehearsals.
+    pub source: Option<Source>,
     /// How the call was written.
     pub form: Form,
     /// Whether it was the first of a stream of records.
@@ -99,6 +102,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
         Ok(Self {
             call: call.map_err(Refusal::bad)?,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
+            source: parts.extensions.get().copied(),
             form,
             is_streamed,
             is_large,
@@ -221,6 +225,11 @@ fn check_plain(headers: &HeaderMap) -> Result<(), Refusal> {
             Err(Refused::Unsupported(bad).into())
         }
     }
+}
+
+/// How many bytes a body has by its sender's word, if that is given before it.
+pub fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The first record of a body, of which no more is read.

@@ -2,7 +2,10 @@
 //!
 //! A connection that is idle may be of one who says something in half an hour and takes its end for the end of the service, as executors on
 //! Mesos' own library do. So none is ended for the time that passes, but only where its place is needed ([`who_makes_room`]).
+//!
+//! Beside these places a few are for health checks: who finds no place may still ask for `/health`, and is told 503 to all else.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering;
@@ -14,6 +17,9 @@ use super::Figures;
 use super::source::{Source, who_makes_room};
 use super::watch::Patience;
 use super::watched::Watching;
+
+/// Connections beyond all others, which may ask for `/health`. One more ends the oldest of the source that has most of them.
+const CHECKS_MAX: usize = 64;
 
 /// All who are inside. Clones are the same one.
 #[derive(Clone)]
@@ -31,6 +37,8 @@ struct Inside {
     all: BTreeMap<u64, (Source, Watching)>,
     /// How many of them come from where.
     of: BTreeMap<Source, usize>,
+    /// Those that are for health checks.
+    checks: BTreeMap<u64, (Source, Watching)>,
 }
 
 /// A connection that is inside until this is dropped.
@@ -42,6 +50,8 @@ pub(super) struct Open {
     pub source: Source,
     /// Its watch.
     pub watching: Watching,
+    /// Whether it may ask for `/health` alone.
+    pub is_check: bool,
 }
 
 impl Room {
@@ -62,39 +72,85 @@ impl Room {
 
     /// One more from there, unless there are so many already and none of them makes room.
     pub fn enter(&self, source: Source) -> Option<Open> {
-        let figures = &self.figures.0;
         let mut inside = self.inside();
-        if inside.all.len() >= self.most && !inside.makes_room(source, self.clock.now()) {
-            figures.refused.fetch_add(1, Ordering::Relaxed);
+        let is_full = inside.all.len() >= self.most;
+        if is_full && !inside.makes_room(source, self.most, self.clock.now()) {
             return None;
         }
+        let (number, watching) = self.begin(&mut inside);
+        inside.all.insert(number, (source, watching.clone()));
+        *inside.of.entry(source).or_default() += 1;
+        Some(self.open(number, source, watching, false))
+    }
+
+    /// One more from there, which may ask for `/health` alone.
+    pub fn enter_for_check(&self, source: Source) -> Open {
+        let mut inside = self.inside();
+        if inside.checks.len() >= CHECKS_MAX {
+            inside.evict_check();
+        }
+        let (number, watching) = self.begin(&mut inside);
+        inside.checks.insert(number, (source, watching.clone()));
+        self.open(number, source, watching, true)
+    }
+
+    fn begin(&self, inside: &mut Inside) -> (u64, Watching) {
+        let figures = &self.figures.0;
         figures.open.fetch_add(1, Ordering::Relaxed);
         figures.accepted.fetch_add(1, Ordering::Relaxed);
         inside.entered += 1;
-        let number = inside.entered;
-        let watching = Watching::new(self.patience, &self.clock);
-        inside.all.insert(number, (source, watching.clone()));
-        *inside.of.entry(source).or_default() += 1;
-        Some(Open {
+        (inside.entered, Watching::new(self.patience, &self.clock))
+    }
+
+    fn open(&self, number: u64, source: Source, watching: Watching, is_check: bool) -> Open {
+        Open {
             number,
             room: self.clone(),
             source,
             watching,
-        })
+            is_check,
+        }
     }
 }
 
 impl Inside {
-    /// Tells one of them to end for one more from there, if one may be told so. It leaves soon, and is not told twice.
-    fn makes_room(&self, newcomer: Source, now: Instant) -> bool {
-        let idle = self.all.values().filter_map(|(source, watching)| {
-            let since = watching.idle_since()?;
-            Some((watching, *source, since))
+    /// Ends one of them for one more from there, if one may be ended so. What is idle leaves soon, and is not told twice; what is busy has left.
+    fn makes_room(&mut self, newcomer: Source, most: usize, now: Instant) -> bool {
+        let all = self.all.iter().filter_map(|(number, (source, watching))| {
+            let activity = watching.activity()?;
+            Some((*number, *source, activity))
         });
-        who_makes_room(newcomer, &self.of, idle, now).is_some_and(Watching::end)
+        let Some(number) = who_makes_room(newcomer, most, &self.of, all, now) else {
+            return false;
+        };
+        let Some((_, watching)) = self.all.get(&number) else {
+            return false;
+        };
+        if !watching.end() {
+            watching.evict();
+            self.leaves(number);
+        }
+        true
+    }
+
+    /// Ends the oldest health check of the source that has most of them.
+    fn evict_check(&mut self) {
+        let mut of = BTreeMap::<Source, usize>::new();
+        for (source, _) in self.checks.values() {
+            *of.entry(*source).or_default() += 1;
+        }
+        let has = |source: &Source| of.get(source).copied().unwrap_or(0);
+        let checks = self.checks.iter();
+        let first = checks.max_by_key(|(number, (source, _))| (has(source), Reverse(**number)));
+        if let Some(number) = first.map(|(number, _)| *number)
+            && let Some((_, watching)) = self.checks.remove(&number)
+        {
+            watching.evict();
+        }
     }
 
     fn leaves(&mut self, number: u64) {
+        self.checks.remove(&number);
         let Some((source, _)) = self.all.remove(&number) else {
             return;
         };

@@ -17,9 +17,9 @@ const IDLE_MIN: Duration = Duration::from_secs(5);
 /// The half of an IPv6 address that names a network.
 const NETWORK: u128 = !(u64::MAX as u128);
 
-/// Where a connection comes from.
+/// Where a connection comes from. It is among the extensions of each of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Source(IpAddr);
+pub struct Source(IpAddr);
 
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
@@ -31,30 +31,62 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// Which of those that are idle ends for one more from there; none if it has to wait. `inside` says how many each source has, idle or not.
+/// What a connection is doing. Of one source the first of these makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activity {
+    /// Nothing, since then.
+    Idle(Instant),
+    /// Its request, or its handshake, is coming in since then.
+    Receiving(Instant),
+    /// Its request is answered: it may be a subscription.
+    Answering,
+}
+
+impl Activity {
+    /// How early it makes room among those of its source; what came first makes room first, but the newest of those that are answered: a
+    /// subscription that lasts is of more worth than one of a flood.
+    fn rank(self, number: u64) -> (u8, Reverse<Instant>, u64) {
+        match self {
+            Self::Idle(since) => (2, Reverse(since), 0),
+            Self::Receiving(since) => (1, Reverse(since), 0),
+            Self::Answering => (0, Reverse(Instant::default()), number),
+        }
+    }
+}
+
+/// Which connection of those inside, by its number, ends for one more from `newcomer`; none if that has to wait. There are places for `most`, and
+/// `counts` says how many each source has.
 ///
-/// One of the source that has most of them, and of those the one that is idle for longest. Of others than its own source only what has more
-/// than that makes room: at once if it has more than its share of the places, else when it is idle for a while.
-pub(super) fn who_makes_room<K>(
+/// A source with more than its share makes room, busy or not, for one that has fewer: the share is what each source had if all had as many. Where
+/// none has, one that is idle makes room: of the source that has most of them, and never of another that has no more than the newcomer's own. Of the
+/// newcomer's own source only one that is idle for a while does.
+pub(super) fn who_makes_room(
     newcomer: Source,
-    inside: &BTreeMap<Source, usize>,
-    idle: impl Iterator<Item = (K, Source, Instant)>,
+    most: usize,
+    counts: &BTreeMap<Source, usize>,
+    inside: impl Iterator<Item = (u64, Source, Activity)>,
     now: Instant,
-) -> Option<K> {
-    let has = |source| inside.get(&source).copied().unwrap_or(0);
+) -> Option<u64> {
+    let has = |source| counts.get(&source).copied().unwrap_or(0);
     let own = has(newcomer);
-    let sources = inside.len() + usize::from(own == 0);
-    let share = (inside.values().sum::<usize>() / sources).max(1);
-    let may = |source: Source, since: Instant| {
-        let is_long_idle = since + IDLE_MIN <= now;
-        match source == newcomer {
-            true => is_long_idle,
-            false => has(source) > own && (is_long_idle || has(source) > share),
+    let sources = counts.len() + usize::from(own == 0);
+    let share = (most / sources).max(1);
+    let may = |source: Source, activity: Activity| {
+        let is_beyond = has(source) > share;
+        match activity {
+            Activity::Idle(since) => {
+                let is_long_idle = since + IDLE_MIN <= now;
+                match source == newcomer {
+                    true => is_long_idle,
+                    false => has(source) > own && (is_long_idle || is_beyond),
+                }
+            }
+            Activity::Receiving(_) | Activity::Answering => is_beyond && has(source) > own + 1,
         }
     };
-    let idle = idle.filter(|(_, source, since)| may(*source, *since));
-    let first = idle.max_by_key(|(_, source, since)| (has(*source), Reverse(*since)));
-    first.map(|(key, ..)| key)
+    let may = inside.filter(|(_, source, activity)| may(*source, *activity));
+    let first = may.max_by_key(|(number, source, activity)| (has(*source), activity.rank(*number)));
+    first.map(|(number, ..)| number)
 }
 
 #[cfg(test)]
@@ -65,19 +97,53 @@ mod tests {
         IpAddr::from([10, 0, 0, last]).into()
     }
 
-    /// Each connection is of the source of its first number and idle since the second of its second one, or busy. Who makes room for one more of
-    /// this source after a hundred seconds, by its place?
-    fn check(newcomer: u8, inside: &[(u8, Option<u64>)], expected: Option<usize>) {
-        let at = |seconds| Instant::default() + Duration::from_secs(seconds);
+    fn at(seconds: u64) -> Instant {
+        Instant::default() + Duration::from_secs(seconds)
+    }
+
+    /// Each connection is of the source of its first number and idle since the second of its second one, or answered. All places are taken. Which
+    /// makes room for one more of this source after a hundred seconds, by its place?
+    fn check(newcomer: u8, inside: &[(u8, Option<u64>)], expected: Option<u64>) {
+        let inside = inside.iter().map(|(of, since)| {
+            let idle = |since: u64| Activity::Idle(at(since));
+            (*of, since.map_or(Activity::Answering, idle))
+        });
+        check_all(newcomer, &inside.collect::<Vec<_>>(), expected);
+    }
+
+    fn check_all(newcomer: u8, inside: &[(u8, Activity)], expected: Option<u64>) {
         let mut counts = BTreeMap::new();
         for (of, _) in inside {
             *counts.entry(source(*of)).or_default() += 1;
         }
-        let idle = inside.iter().enumerate();
-        let idle =
-            idle.filter_map(|(place, (of, since))| Some((place, source(*of), at((*since)?))));
-        let found = who_makes_room(source(newcomer), &counts, idle, at(100));
+        let all = (0..).zip(inside);
+        let all = all.map(|(place, (of, activity))| (place, source(*of), *activity));
+        let found = who_makes_room(source(newcomer), inside.len(), &counts, all, at(100));
         assert_eq!(found, expected, "{newcomer} {inside:?}");
+    }
+
+    #[test]
+    fn an_address_beyond_its_share_makes_room_though_it_is_busy() {
+        use Activity::{Answering, Idle, Receiving};
+        let flood = [
+            (1, Answering),
+            (1, Answering),
+            (1, Receiving(at(60))),
+            (1, Receiving(at(50))),
+            (1, Idle(at(99))),
+            (2, Idle(at(0))),
+        ];
+        // First what is idle, then the oldest half of a request, then the newest answer.
+        check_all(9, &flood, Some(4));
+        check_all(9, &flood[..4], Some(3));
+        check_all(9, &flood[..3], Some(2));
+        check_all(9, &flood[..2], Some(1));
+        check_all(2, &flood, Some(4));
+        // Not for its own, nor at the cost of one within its share.
+        check_all(1, &flood[..4], None);
+        check_all(1, &flood, None);
+        check_all(9, &[(1, Answering), (2, Answering)], None);
+        check_all(2, &[(1, Answering), (1, Answering), (2, Answering)], None);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use runtime::Instant;
 
+use super::source::Activity;
+
 /// So much at least must a reader take of what waits for it, each time its patience has passed.
 pub(crate) const TAKEN_MIN: u64 = 64 << 10;
 
@@ -153,6 +155,16 @@ impl Watch {
         match self.phase {
             Phase::Idle(since) if self.waiting.is_none() => Some(since),
             _ => None,
+        }
+    }
+
+    /// What it is doing; `None` if it was told to end already.
+    pub fn activity(&self) -> Option<Activity> {
+        match (self.phase, self.waiting) {
+            (Phase::Ending, _) => None,
+            (Phase::Idle(since), None) => Some(Activity::Idle(since)),
+            (Phase::Head(since), None) => Some(Activity::Receiving(since)),
+            _ => Some(Activity::Answering),
         }
     }
 

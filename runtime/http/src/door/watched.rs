@@ -10,10 +10,11 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
-use runtime::{Clock, Instant};
+use runtime::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use super::source::Activity;
 use super::watch::{Late, Patience, Watch};
 
 /// So many pieces are handed to the kernel at once, which takes as many.
@@ -24,6 +25,7 @@ const GATHERED_MAX: usize = 64;
 pub(super) struct Watching {
     watch: Arc<Mutex<Watch>>,
     told_to_end: Arc<Notify>,
+    evicted: Arc<Notify>,
     taken: Arc<Notify>,
     clock: Clock,
 }
@@ -35,6 +37,7 @@ impl Watching {
         Self {
             watch: Arc::new(Mutex::new(watch)),
             told_to_end: Arc::default(),
+            evicted: Arc::default(),
             taken: Arc::default(),
             clock: clock.clone(),
         }
@@ -55,9 +58,19 @@ impl Watching {
         self.watch().has_answered(self.clock.now());
     }
 
-    /// Since when nothing has been asked, if nothing is under way.
-    pub fn idle_since(&self) -> Option<Instant> {
-        self.watch().idle_since()
+    /// What the connection is doing; `None` if it was told to end already.
+    pub fn activity(&self) -> Option<Activity> {
+        self.watch().activity()
+    }
+
+    /// Has the connection end whatever is under way.
+    pub fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    /// Waits until the connection must end at once.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 
     /// Tells the connection to end if nothing is under way; whether it was told.

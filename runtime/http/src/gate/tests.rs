@@ -1,6 +1,7 @@
 //! Who is served while others fill the gate or never come to an end.
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use authority::{RateLimits, Throttle};
@@ -48,7 +49,7 @@ fn endless(pieces: usize, of: usize) -> Body {
 }
 
 fn under_way(gate: &Gate) -> usize {
-    gate.places.under_way.load(Ordering::Relaxed)
+    gate.places.under_way().all
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_full_gate_keeps_out_neither_executors_nor_who_asks_for_health_and_a_line_fi
             let request = Request::builder().uri(path).body(Body::empty());
             answer(&routes, request.unwrap()).await.status().as_u16()
         };
-        let held = Place::new(Some(gate.places.clone()));
+        let held = Place::new(Some(gate.places.clone()), None);
         held.enter().unwrap();
         assert_eq!(ask("/state").await, 503);
         assert_eq!(ask("/health").await, 200);
@@ -90,6 +91,34 @@ fn a_full_gate_keeps_out_neither_executors_nor_who_asks_for_health_and_a_line_fi
             let _ = leaves.as_mut().now_or_never();
         }
         assert_eq!(under_way(&gate), 0);
+    });
+}
+
+#[test]
+fn an_address_has_no_more_places_than_it_leaves_free() {
+    rehearse(|node| async move {
+        let options = HttpOptions {
+            requests_max: 8,
+            ..HttpOptions::default()
+        };
+        let gate = Gate::new(&node, &options);
+        let arrives = |host| gate.arrives(&request(host, "/state", ""));
+        let fill = |host| {
+            let all = std::iter::from_fn(|| arrives(host).ok());
+            all.collect::<Vec<_>>()
+        };
+        let first = fill(1);
+        let second = fill(2);
+        let third = fill(3);
+        assert_eq!([first.len(), second.len(), third.len()], [4, 2, 1]);
+        let problem = arrives(1).err().unwrap().to_string();
+        let words = "7 of 8 requests are under way, 4 of them from this address";
+        assert!(problem.starts_with(words), "{problem}");
+        let last = arrives(4);
+        assert!(last.is_ok() && arrives(5).is_err(), "all are taken");
+        drop((first, second, third, last));
+        assert_eq!(under_way(&gate), 0);
+        assert!(gate.places.under_way().of.is_empty());
     });
 }
 
@@ -144,11 +173,14 @@ fn a_body_that_is_whole_is_served_if_there_is_a_place_and_not_beyond_that() {
         assert_eq!(said(&routes, slowly()).await, (200, "3".to_owned()));
         let mut asked = Box::pin(said(&routes, slowly()));
         assert!(asked.as_mut().now_or_never().is_none());
-        let other = Place::new(Some(gate.places.clone()));
+        let other = Place::new(Some(gate.places.clone()), None);
         other.enter().unwrap();
         let (status, problem) = asked.await;
         assert_eq!(status, 503);
-        assert!(problem.starts_with("1 requests are under way"), "{problem}");
+        assert!(
+            problem.starts_with("1 of 1 requests are under way"),
+            "{problem}"
+        );
         drop(other);
         assert_eq!((gate.bodies.bytes(), under_way(&gate)), (0, 0));
     });
