@@ -70,7 +70,8 @@ impl AgentEntry<'_> {
             let since = drain.since.as_secs_f64();
             object.serialize_entry("estimated_drain_start_time_seconds", &since)?;
         }
-        object.serialize_entry("version", &agent.version)?;
+        object.serialize_entry("version", v1::MESOS_VERSION)?;
+        object.serialize_entry("meros_version", &agent.version)?;
         object.serialize_entry("capabilities", &AGENT_CAPABILITIES)
     }
 }

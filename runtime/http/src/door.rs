@@ -285,9 +285,7 @@ impl Door {
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }
-            if let Some(meant) = path::meant(request.uri()) {
-                *request.uri_mut() = meant;
-            }
+            path::normalize(&mut request);
             let answered = pages.call(request);
             async move {
                 // It begins when what was asked before this is taken.

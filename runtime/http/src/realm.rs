@@ -169,7 +169,7 @@ pub(crate) fn passes_freely(method: &Method, path: &str) -> bool {
 }
 
 /// A path without the name of the actor that Mesos has in front of it.
-fn bare(path: &str) -> &str {
+pub(crate) fn bare(path: &str) -> &str {
     let without = ["/master", "/slave(1)"].map(|prefix| path.strip_prefix(prefix));
     let mut without = without.into_iter().flatten();
     let without = without.find(|rest| rest.starts_with('/'));

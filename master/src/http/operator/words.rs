@@ -101,7 +101,7 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
         fields
             .agent_info(AgentInfoSeen(shown, &agent.id, info))
             .active(agent.is_active())
-            .version(agent.version.as_str())
+            .version(v1::MESOS_VERSION)
             .pid(Some(agent_pid(agent)))
             .registered_time(Some(agent.registered))
             .reregistered_time(agent.reregistered)
