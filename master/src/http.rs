@@ -143,6 +143,8 @@ pub fn routes(
         .route("/flags", get(flags))
         .route("/allocator/offer_constraints_debug", get(constraints::page))
         .route("/teardown", post(changes::tear_down))
+        // A master has no files to show.
+        .route("/files/debug", get(async || axum::Json(json!({}))))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
         .layer(from_fn_with_state(pages.clone(), answer))

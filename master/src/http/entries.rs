@@ -199,9 +199,7 @@ impl Entries for FrameworkEntry<'_> {
         }
         object.serialize_entry("labels", &LabelList(labels(&info.labels)))?;
         let constraints = constraints(&framework.wants.demands);
-        if !constraints.role_constraints.is_empty() {
-            object.serialize_entry("offer_constraints", &Json(&constraints))?;
-        }
+        object.serialize_entry("offer_constraints", &Json(&constraints))?;
         let all = tasks.identity();
         object.pieces("tasks", all, tasks.running().map(task_piece))?;
         object.pieces("completed_tasks", all, tasks.ended().map(task_piece))?;

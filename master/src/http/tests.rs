@@ -245,7 +245,7 @@ fn the_pages_have_the_keys_that_tools_read() {
         has_keys(
             framework,
             "user failover_timeout checkpoint registered_time unregistered_time resources role roles \
-             tasks unreachable_tasks completed_tasks offers executors labels",
+             tasks unreachable_tasks completed_tasks offers executors labels offer_constraints",
         );
         assert_eq!(
             (&framework["name"], &framework["active"]),
@@ -420,6 +420,9 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/messages_register_slave", 1.0),
             ("master/dropped_messages", 0.0),
             ("allocator/mesos/event_queue_dispatches", 0.0),
+            ("allocator/event_queue_dispatches", 0.0),
+            ("master/operations/create_disk/total", 0.0),
+            ("master/operations/destroy_disk/gone_by_operator", 0.0),
             ("master/event_queue_messages", 0.0),
             ("master/event_queue_dispatches", 0.0),
             ("master/event_queue_http_requests", 0.0),
