@@ -9,7 +9,9 @@ fn master_and_agent_serve_health_version_metrics_and_processes() {
         let (status, _) = get(port, "/health");
         assert!(status.contains("200"), "{service}: {status}");
         let (_, version) = get(port, "/version");
-        assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+        let version: serde_json::Value = serde_json::from_str(&version).expect("JSON");
+        assert_eq!(version["version"], "1.11.0", "{version}");
+        assert_eq!(version["meros_version"], env!("CARGO_PKG_VERSION"));
         let (_, processes) = get(port, "/__processes__");
         assert!(
             processes.contains(&format!("\"id\":\"{service}\"")),

@@ -21,10 +21,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{any, get, post};
 use axum::{Extension, Json, Router};
+use http::Given;
 use http::api::{Refusal, Streams};
 use http::files::{self, Finder};
 use protocol::ResourceUsage;
 use runtime::Node;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use help::HELP;
@@ -160,8 +162,17 @@ async fn flags(State(pages): State<Pages>, who: Who) -> Page {
     Ok(Json(json!({ "flags": pages.flags(&subject(who))? })))
 }
 
-async fn containers(State(pages): State<Pages>, who: Who) -> Page {
-    let survey = pages.containers(&subject(who)).await?;
+/// Whether one container alone is asked for.
+#[derive(Deserialize)]
+struct Only {
+    container_id: Option<String>,
+}
+
+async fn containers(State(pages): State<Pages>, who: Who, Given(only): Given<Only>) -> Page {
+    let mut survey = pages.containers(&subject(who)).await?;
+    if let Some(id) = only.container_id {
+        survey.containers.retain(|one| one.id.as_str() == id);
+    }
     Ok(Json(state::containers(&survey, &pages.usage().await?)))
 }
 

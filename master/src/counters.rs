@@ -94,9 +94,9 @@ macro_rules! operations {
     };
 }
 
-/// How operations have ended (SPEC 3.10).
-const OPERATIONS: [&str; 35] = operations!(
-    "" "reserve/" "unreserve/" "create/" "destroy/" "grow_volume/" "shrink_volume/"
+/// How operations have ended (SPEC 3.10). Those on disks of resource providers stay at 0: there are no such disks.
+const OPERATIONS: [&str; 45] = operations!(
+    "" "reserve/" "unreserve/" "create/" "destroy/" "grow_volume/" "shrink_volume/" "create_disk/" "destroy_disk/"
 );
 
 /// What operations that change resources are called (SPEC 3.10).

@@ -82,7 +82,6 @@ struct Pages {
     chosen: Arc<Chosen>,
     counters: ::http::CountersSource,
     events: EventStream,
-    version: String,
     /// Where others reach this master, as `host:port`.
     address: String,
     acls: Shared<Acls>,
@@ -115,7 +114,6 @@ pub fn routes(
         chosen: Arc::new(Chosen::of(config)),
         counters,
         events: events.clone(),
-        version: config.version.clone(),
         address: format!("{}:{}", config.hostname, config.port),
         acls: config.acls.clone(),
         batches: Batches::new(node.clock(), front.hits()),
@@ -145,6 +143,8 @@ pub fn routes(
         .route("/flags", get(flags))
         .route("/allocator/offer_constraints_debug", get(constraints::page))
         .route("/teardown", post(changes::tear_down))
+        // A master has no files to show.
+        .route("/files/debug", get(async || axum::Json(json!({}))))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
         .layer(from_fn_with_state(pages.clone(), answer))

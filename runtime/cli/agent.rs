@@ -382,7 +382,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .throttling(access.throttle);
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, door, streams)?;
-    tracing::info!(%address, "the agent listens");
+    tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "the agent listens");
     let ended = {
         let started = started.clone();
         async move { format!("the agent has ended: {}", started.ended().await) }

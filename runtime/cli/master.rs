@@ -381,7 +381,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .knowing(streams.declared());
     let routes = guard.before(routes);
     let pages = member::serve(&node, listener, routes, door, streams)?;
-    tracing::info!(%address, "the master listens");
+    tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "the master listens");
     let ended = {
         let (node, ends, why) = (node.clone(), acting.ends.clone(), acting.why);
         async move {

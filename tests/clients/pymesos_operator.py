@@ -73,7 +73,7 @@ def main():
     # Questions on connections of their own.
     asked = MesosOperatorMasterDriver(master)
     assert asked.getHealth()["get_health"]["healthy"] is True
-    assert asked.getVersion()["get_version"]["version_info"]["version"]
+    assert asked.getVersion()["get_version"]["version_info"]["version"] == "1.11.0"
     assert len(asked.getAgents()["get_agents"]["agents"]) == 1
     assert any(flag["name"] == "work_dir" for flag in asked.getFlags()["get_flags"]["flags"])
     done("questions")

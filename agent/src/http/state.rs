@@ -50,7 +50,8 @@ pub(super) fn whole(
     let completed = survey.completed_frameworks.iter();
     let completed = completed.map(|framework| self::framework(framework, survey));
     let mut json = json!({
-        "version": VERSION,
+        "version": v1::MESOS_VERSION,
+        "meros_version": VERSION,
         "git_sha": "",
         "git_branch": "",
         "git_tag": "",

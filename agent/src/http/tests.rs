@@ -224,6 +224,33 @@ fn tasks_stand_where_they_are_in_their_lives() {
     assert_eq!(statuses[1]["timestamp"], 1.5);
 }
 
+/// SPEC 2.7: as in Mesos' JSON, where clients index them.
+#[test]
+fn lists_of_an_agents_state_are_there_when_they_are_empty() {
+    let state = json_of(&answers::state(&Survey::default()));
+    for (field, lists) in [
+        (
+            "get_frameworks",
+            &["frameworks", "completed_frameworks"][..],
+        ),
+        ("get_executors", &["executors", "completed_executors"]),
+        (
+            "get_tasks",
+            &[
+                "pending_tasks",
+                "queued_tasks",
+                "launched_tasks",
+                "terminated_tasks",
+                "completed_tasks",
+            ],
+        ),
+    ] {
+        for list in lists {
+            assert_eq!(state[field][list], json!([]), "{list}");
+        }
+    }
+}
+
 /// SPEC 2.7.
 #[test]
 fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words() {
@@ -302,7 +329,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     let json = whole(&roles("{}"));
     for key in [
-        "version",
+        "meros_version",
         "git_sha",
         "git_branch",
         "git_tag",
@@ -329,6 +356,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     ] {
         assert!(json.get(key).is_some(), "{key} in {json}");
     }
+    assert_eq!(json["version"], "1.11.0");
     assert_eq!(json["start_time"], 90.0);
     assert_eq!(json["pid"], "slave(1)@10.0.0.7:5051");
     assert_eq!(json["master_hostname"], "m");

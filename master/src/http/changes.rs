@@ -206,7 +206,7 @@ pub(super) async fn tear_down(
 
 /// Which framework this form says.
 fn framework_said(form: &[u8]) -> Result<EndFramework, String> {
-    let fields = ::http::fields("form", form).map_err(|bad| bad.to_string())?;
+    let fields = ::http::fields(form).map_err(|bad| bad.to_string())?;
     let Some(id) = fields.get("frameworkId") else {
         let expected = "a form with frameworkId=ID";
         return Err(Invalid::new("frameworkId", "absent", expected).to_string());

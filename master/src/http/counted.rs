@@ -100,6 +100,13 @@ fn queues(front: &Front, node: &Node, allocator: &AllocatorRef) -> BTreeMap<Stri
             _ => continue,
         };
         all.insert(name.to_owned(), process.depth as f64);
+        if name.starts_with("allocator/") {
+            // Mesos has it by an older name, too.
+            all.insert(
+                "allocator/event_queue_dispatches".to_owned(),
+                process.depth as f64,
+            );
+        }
     }
     for none in ["dispatches", "http_requests"] {
         all.insert(format!("master/event_queue_{none}"), 0.0);

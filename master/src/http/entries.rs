@@ -70,7 +70,8 @@ impl AgentEntry<'_> {
             let since = drain.since.as_secs_f64();
             object.serialize_entry("estimated_drain_start_time_seconds", &since)?;
         }
-        object.serialize_entry("version", &agent.version)?;
+        object.serialize_entry("version", v1::MESOS_VERSION)?;
+        object.serialize_entry("meros_version", &agent.version)?;
         object.serialize_entry("capabilities", &AGENT_CAPABILITIES)
     }
 }
@@ -198,9 +199,7 @@ impl Entries for FrameworkEntry<'_> {
         }
         object.serialize_entry("labels", &LabelList(labels(&info.labels)))?;
         let constraints = constraints(&framework.wants.demands);
-        if !constraints.role_constraints.is_empty() {
-            object.serialize_entry("offer_constraints", &Json(&constraints))?;
-        }
+        object.serialize_entry("offer_constraints", &Json(&constraints))?;
         let all = tasks.identity();
         object.pieces("tasks", all, tasks.running().map(task_piece))?;
         object.pieces("completed_tasks", all, tasks.ended().map(task_piece))?;

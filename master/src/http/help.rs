@@ -23,6 +23,10 @@ pub const HELP: ::http::Help = &[
         "Tasks: `?limit=100&offset=0&order=asc|des&framework_id=&task_id=`.",
     ),
     (
+        "/files/debug",
+        "The files that are shown: a master has none.",
+    ),
+    (
         "/roles",
         "The roles: weight, quota, and what they are allocated, offered and have reserved.",
     ),

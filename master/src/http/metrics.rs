@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn each_kind_of_operation_has_its_gauges_before_there_is_one() {
         let metrics = metrics(&books(), Timestamp::from_nanos(1));
-        let kinds = "reserve unreserve create destroy grow_volume shrink_volume";
+        let kinds =
+            "reserve unreserve create destroy grow_volume shrink_volume create_disk destroy_disk";
         for kind in kinds.split(' ') {
             for gauge in ["total", "pending"] {
                 let name = format!("master/operations/{kind}/{gauge}");

@@ -67,7 +67,7 @@ async fn volumes(
 
 /// The agent and the resources that a form names, those in this field.
 fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
-    let mut said = ::http::fields("form", form).map_err(|bad| bad.to_string())?;
+    let mut said = ::http::fields(form).map_err(|bad| bad.to_string())?;
     let agent = match (said.remove("slaveId"), said.remove("agentId")) {
         (Some(agent), None) | (None, Some(agent)) => agent,
         (both, _) => {

@@ -9,7 +9,7 @@ use protocol::{ContainerId, Offer, TaskStatus};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use v1::convert::{ContainedAs, contained, discovery, other_labels};
 use v1::json::Json;
 use v1::v0::{LabelList, StatusEntry, role};
@@ -34,9 +34,9 @@ where
 pub(super) const NOTHING: BTreeMap<(), ()> = BTreeMap::new();
 
 /// Amounts by name, those only that are listed.
-pub(super) fn amounts(amounts: &Quantities) -> Value {
+pub(super) fn amounts(amounts: &Quantities) -> Map<String, Value> {
     let one = |(name, amount): (&Name, Scalar)| (name.to_string(), json!(amount.as_f64()));
-    Value::Object(amounts.iter().map(one).collect())
+    amounts.iter().map(one).collect()
 }
 
 /// What is reserved, by role, as far as the roles are seen.
@@ -62,7 +62,10 @@ impl Serialize for TaskEntry<'_> {
         object.serialize_entry("id", &task.id)?;
         object.serialize_entry("name", &task.name)?;
         object.serialize_entry("framework_id", &task.framework_id)?;
-        object.serialize_entry("executor_id", &task.executor_id)?;
+        object.serialize_entry(
+            "executor_id",
+            task.own_executor_id().map_or("", |id| id.as_str()),
+        )?;
         object.serialize_entry("slave_id", &task.agent_id)?;
         object.serialize_entry("state", task.state.name())?;
         object.serialize_entry("resources", &ResourcesObject(&task.resources))?;
@@ -158,9 +161,13 @@ impl Serialize for ExecutorEntry<'_> {
         object.serialize_entry("slave_id", executor.agent)?;
         object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
         let command = &info.command;
-        let command =
-            json!({ "value": command.value, "shell": command.shell, "argv": command.arguments });
+        // Nothing is fetched for it.
+        let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": [] });
         object.serialize_entry("command", &command)?;
+        if !info.resources.is_empty() {
+            object.serialize_entry("role", role(&info.resources))?;
+        }
+        object.serialize_entry("type", "CUSTOM")?;
         object.serialize_entry("labels", &LabelList(other_labels(&info.labels)))?;
         if let Some(discovery) = discovery(&info.labels) {
             object.serialize_entry("discovery", &Json(&discovery))?;

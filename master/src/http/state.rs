@@ -45,7 +45,8 @@ impl Entries for Whole<'_> {
         let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
         let active = shown.agents().filter(|agent| agent.is_active()).count();
         let inactive = shown.agents().count() - active;
-        object.serialize_entry("version", &master.version)?;
+        object.serialize_entry("version", v1::MESOS_VERSION)?;
+        object.serialize_entry("meros_version", &master.version)?;
         // A build bears no place, so that the same source is the same program.
         for key in ["git_sha", "git_branch", "git_tag", "build_user"] {
             object.serialize_entry(key, "")?;
@@ -57,8 +58,7 @@ impl Entries for Whole<'_> {
         object.serialize_entry("id", &master.id)?;
         object.serialize_entry("pid", &pid)?;
         object.serialize_entry("hostname", &master.hostname)?;
-        let capabilities = MASTER_CAPABILITIES.map(|one| one.name());
-        object.serialize_entry("capabilities", &capabilities)?;
+        object.serialize_entry("capabilities", &MASTER_CAPABILITIES)?;
         object.serialize_entry("activated_slaves", &(active as f64))?;
         object.serialize_entry("deactivated_slaves", &(inactive as f64))?;
         let unreachable = books.agents.unreachable().len();

@@ -1,15 +1,13 @@
 //! `/tasks`: some of the tasks that are remembered, newest first unless asked otherwise (SPEC 3.9).
 //!
-//! What is asked is read by one plain function; a number that is none is refused with its name.
+//! The query is read by one plain function, which refuses nothing, as Mesos does.
 
 use std::collections::BTreeMap;
 
 use ::http::Given;
 use axum::Extension;
 use axum::response::Response;
-use resources::Invalid;
 
-use super::changes::bad;
 use super::source::Source;
 use super::state::{self, text};
 
@@ -27,25 +25,22 @@ struct Asked {
 }
 
 impl Asked {
-    /// Reads what stands behind the path. Names that mean nothing here are passed over, as by Mesos.
-    fn read(mut given: BTreeMap<String, String>) -> Result<Self, Invalid> {
-        let number = |name: &str, otherwise: usize| match given.get(name) {
-            None => Ok(otherwise),
-            Some(text) => text
-                .parse()
-                .map_err(|_| Invalid::new(name, text, "a number, 0 or above")),
-        };
-        Ok(Self {
-            limit: number("limit", LIMIT)?,
-            offset: number("offset", 0)?,
-            is_ascending: match given.get("order").map(String::as_str) {
-                Some("asc") => true,
-                None | Some("des") => false,
-                Some(other) => return Err(Invalid::new("order", other, "`asc` or `des`")),
-            },
+    /// Reads the query as Mesos does: what is no number is the default, and any order but `asc` is descending. Names that mean nothing
+    /// here are passed over.
+    fn read(mut given: BTreeMap<String, String>) -> Self {
+        // A number of 32 bits; a negative one is beyond any list, so as a limit it is none.
+        let number =
+            |name: &str, otherwise: usize| match given.get(name).map(|text| text.parse::<i32>()) {
+                None | Some(Err(_)) => otherwise,
+                Some(Ok(number)) => usize::try_from(number).unwrap_or(usize::MAX),
+            };
+        Self {
+            limit: number("limit", LIMIT),
+            offset: number("offset", 0),
+            is_ascending: given.get("order").is_some_and(|order| order == "asc"),
             framework_id: given.remove("framework_id"),
             task_id: given.remove("task_id"),
-        })
+        }
     }
 }
 
@@ -53,10 +48,7 @@ pub(super) async fn page(
     Extension(source): Extension<Source>,
     Given(given): Given<BTreeMap<String, String>>,
 ) -> Response {
-    let asked = match Asked::read(given) {
-        Ok(asked) => asked,
-        Err(problem) => return bad(problem),
-    };
+    let asked = Asked::read(given);
     let page = source.page(move |shown, _| {
         let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
         let mut tasks: Vec<_> = state::all_tasks(shown)
@@ -78,20 +70,23 @@ pub(super) async fn page(
 mod tests {
     use super::*;
 
-    fn read(query: &[(&str, &str)]) -> Result<Asked, String> {
+    fn read(query: &[(&str, &str)]) -> Asked {
         let given = query.iter();
         let given = given.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Asked::read(given.collect()).map_err(|invalid| invalid.to_string())
+        Asked::read(given.collect())
     }
 
     /// SPEC 3.9: `limit=100`, `offset`, `order`, `framework_id`, `task_id`.
     #[test]
-    fn what_is_asked_of_tasks_is_read_and_what_is_wrong_is_named() {
-        let asked = read(&[]).unwrap();
-        assert_eq!(
-            (asked.limit, asked.offset, asked.is_ascending),
-            (100, 0, false)
-        );
+    fn a_query_of_tasks_is_read_as_by_mesos() {
+        let none = Asked {
+            limit: 100,
+            offset: 0,
+            is_ascending: false,
+            framework_id: None,
+            task_id: None,
+        };
+        assert_eq!(read(&[]), none);
         let query = [
             ("limit", "0"),
             ("offset", "7"),
@@ -107,18 +102,22 @@ mod tests {
             framework_id: Some("f".to_owned()),
             task_id: Some("t".to_owned()),
         };
-        assert_eq!(read(&query), Ok(expected));
-        for (name, value, expected) in [
-            ("limit", "x", "limit is `x`: expected a number, 0 or above"),
-            (
-                "limit",
-                "-1",
-                "limit is `-1`: expected a number, 0 or above",
-            ),
-            ("offset", "", "offset is ``: expected a number, 0 or above"),
-            ("order", "up", "order is `up`: expected `asc` or `des`"),
+        assert_eq!(read(&query), expected);
+        for (name, value, limit, offset) in [
+            ("limit", "-1", usize::MAX, 0),
+            ("limit", "-7", usize::MAX, 0),
+            ("limit", "abc", 100, 0),
+            ("limit", "", 100, 0),
+            ("limit", "99999999999", 100, 0),
+            ("offset", "-1", 100, usize::MAX),
+            ("offset", "x", 100, 0),
+            ("order", "desc", 100, 0),
+            ("order", "des", 100, 0),
+            ("order", "up", 100, 0),
         ] {
-            assert_eq!(read(&[(name, value)]), Err(expected.to_owned()));
+            let asked = read(&[(name, value)]);
+            let found = (asked.limit, asked.offset, asked.is_ascending);
+            assert_eq!(found, (limit, offset, false), "{name}={value}");
         }
     }
 }

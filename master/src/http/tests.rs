@@ -184,7 +184,6 @@ pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
         batches: Batches::new(node.clock(), front.hits()),
         kept: Kept::new(node),
         node: node.clone(),
-        version: "1".to_owned(),
         address: "master:5050".to_owned(),
         front,
         events,
@@ -216,7 +215,7 @@ fn the_pages_have_the_keys_that_tools_read() {
         .await;
         has_keys(
             &state,
-            "version git_sha git_branch git_tag build_date build_time build_user start_time elected_time id pid hostname capabilities \
+            "version meros_version git_sha git_branch git_tag build_date build_time build_user start_time elected_time id pid hostname capabilities \
              activated_slaves deactivated_slaves unreachable_slaves domain leader leader_info cluster flags slaves recovered_slaves \
              frameworks completed_frameworks orphan_tasks unregistered_frameworks",
         );
@@ -225,10 +224,16 @@ fn the_pages_have_the_keys_that_tools_read() {
         assert_eq!((region, &state["cluster"]), (&json!("eu"), &json!("test")));
         let agent = &state["slaves"][0];
         let of_agent = "id hostname port attributes pid registered_time resources used_resources offered_resources \
-             reserved_resources unreserved_resources active deactivated version capabilities";
+             reserved_resources unreserved_resources active deactivated version meros_version capabilities";
         has_keys(agent, of_agent);
         has_keys(&agent["resources"], "cpus gpus mem disk");
         assert_eq!(agent["hostname"], "host-1");
+        for (page, own) in [(&state, env!("CARGO_PKG_VERSION")), (agent, "1")] {
+            assert_eq!(
+                (&page["version"], &page["meros_version"]),
+                (&json!("1.11.0"), &json!(own))
+            );
+        }
         assert_eq!(agent["resources"]["cpus"], 4.0);
         assert_eq!(agent["resources"]["gpus"], 0.0);
         assert_eq!(agent["resources"]["ports"], "[31000-32000]");
@@ -240,7 +245,7 @@ fn the_pages_have_the_keys_that_tools_read() {
         has_keys(
             framework,
             "user failover_timeout checkpoint registered_time unregistered_time resources role roles \
-             tasks unreachable_tasks completed_tasks offers executors labels",
+             tasks unreachable_tasks completed_tasks offers executors labels offer_constraints",
         );
         assert_eq!(
             (&framework["name"], &framework["active"]),
@@ -417,6 +422,9 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
             ("master/messages_register_slave", 1.0),
             ("master/dropped_messages", 0.0),
             ("allocator/mesos/event_queue_dispatches", 0.0),
+            ("allocator/event_queue_dispatches", 0.0),
+            ("master/operations/create_disk/total", 0.0),
+            ("master/operations/destroy_disk/gone_by_operator", 0.0),
             ("master/event_queue_messages", 0.0),
             ("master/event_queue_dispatches", 0.0),
             ("master/event_queue_http_requests", 0.0),

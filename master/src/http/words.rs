@@ -8,11 +8,10 @@ use std::fmt::Display;
 
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
-use resources::json::resources_object;
-use resources::{Quantities, json, shortened};
+use resources::{Name, Quantities, Resources, json, shortened};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::pieces;
 use crate::weights::Weights;
@@ -186,6 +185,8 @@ pub(super) fn weight_infos(weights: &Weights) -> Value {
 
 /// A role as `/roles` shows it.
 pub fn role(role: &protocol::view::RoleView) -> Value {
+    let mut consumed = quantities(&(&role.allocated.open() + &role.reserved));
+    consumed.extend(pieces::amounts(&role.consumed));
     json!({
         "name": role.name,
         "weight": role.weight,
@@ -193,19 +194,68 @@ pub fn role(role: &protocol::view::RoleView) -> Value {
             "role": role.name,
             "guarantee": pieces::amounts(&role.quota.guarantees),
             "limit": pieces::amounts(&role.quota.limits),
-            "consumed": pieces::amounts(&role.consumed),
+            "consumed": consumed,
         },
-        "resources": resources_object(&(&role.allocated + &role.offered)),
-        "allocated": resources_object(&role.allocated),
-        "offered": resources_object(&role.offered),
-        "reserved": resources_object(&role.reserved),
+        "resources": quantities(&(&role.allocated + &role.offered)),
+        "allocated": quantities(&role.allocated),
+        "offered": quantities(&role.offered),
+        "reserved": quantities(&role.reserved),
         "frameworks": role.frameworks,
     })
+}
+
+/// Resources as numbers by name, as Mesos shows those of roles: of ranges and sets the number of their items.
+fn quantities(resources: &Resources) -> Map<String, Value> {
+    let mut all: BTreeMap<Name, f64> = BTreeMap::new();
+    for one in resources {
+        *all.entry(one.name()).or_default() += match one.value() {
+            resources::Value::Scalar(amount) => amount.as_f64(),
+            resources::Value::Ranges(ranges) => ranges.count() as f64,
+            resources::Value::Set(set) => set.len() as f64,
+        };
+    }
+    let named = |(name, number): (Name, f64)| (name.to_string(), json!(number));
+    all.into_iter().map(named).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As in Mesos: `ports` of a role is how many there are.
+    #[test]
+    fn resources_of_a_role_are_numbers() {
+        let allocated = |text: &str| {
+            let parsed: Resources = text.parse().unwrap();
+            parsed.allocate(&"eng".parse().unwrap())
+        };
+        let view = protocol::view::RoleView {
+            name: "eng".to_owned(),
+            weight: 1.0,
+            quota: Quota::default(),
+            consumed: "cpus:3".parse().unwrap(),
+            frameworks: Vec::new(),
+            allocated: allocated("cpus:1;ports:[1-3, 7-7]"),
+            offered: allocated("cpus:0.5;ports:[8-9];tags:{a,b}"),
+            reserved: "cpus(eng):2;ports(eng):[10-14]".parse().unwrap(),
+        };
+        let shown = role(&view);
+        for (key, expected) in [
+            ("allocated", json!({ "cpus": 1.0, "ports": 4.0 })),
+            ("offered", json!({ "cpus": 0.5, "ports": 2.0, "tags": 2.0 })),
+            (
+                "resources",
+                json!({ "cpus": 1.5, "ports": 6.0, "tags": 2.0 }),
+            ),
+            ("reserved", json!({ "cpus": 2.0, "ports": 5.0 })),
+        ] {
+            assert_eq!(shown[key], expected, "{key}");
+        }
+        assert_eq!(
+            shown["quota"]["consumed"],
+            json!({ "cpus": 3.0, "ports": 9.0 })
+        );
+    }
 
     fn quota(guarantees: &str, limits: &str) -> Quota {
         Quota {

@@ -84,6 +84,12 @@ impl Task {
         }
     }
 
+    /// The framework's own executor that runs it, if one does. A command's executor is its agent's, has the id of the task, and stands
+    /// in none of Mesos' pages and answers about tasks.
+    pub fn own_executor_id(&self) -> Option<&ExecutorId> {
+        Some(&self.executor_id).filter(|own| own.as_str() != self.id.as_str())
+    }
+
     /// What a digest sees of it.
     pub fn sketch(&self) -> TaskSketch<'_> {
         TaskSketch {

@@ -3,6 +3,7 @@
 //! A build bears nothing of its own, neither the hour nor the place nor who made it, so that the same source is the same program. When its source was made may be told it as to other
 //! reproducible builds, by `SOURCE_DATE_EPOCH` in the environment of the compiler: that is its time. Without it there is none, and who built it is never said.
 
+use v1::MESOS_VERSION;
 use v1::schema::VersionInfo;
 
 /// In seconds since 1970-01-01 UTC; 0 where it is not known.
@@ -17,14 +18,17 @@ pub fn date() -> String {
     text(time())
 }
 
-/// What a service of this version tells of its build.
-pub fn version_info(version: &str) -> VersionInfo {
+/// The version and the build of a service, as Mesos' clients read them. Every key is there, since some clients index
+/// them; a build knows no commit.
+pub fn version_info() -> VersionInfo {
     VersionInfo {
-        version: version.to_owned(),
+        version: MESOS_VERSION.to_owned(),
         build_date: Some(date()),
         build_time: Some(time() as f64),
         build_user: Some(String::new()),
-        ..VersionInfo::default()
+        git_sha: Some(String::new()),
+        git_branch: Some(String::new()),
+        git_tag: Some(String::new()),
     }
 }
 
@@ -72,7 +76,7 @@ mod tests {
     /// SPEC 2.6, GET_VERSION: the keys that tools read are there also where nobody has said when it was built.
     #[test]
     fn a_build_tells_its_time_in_one_word_everywhere() {
-        let info = version_info("1.2.3");
+        let info = version_info();
         assert_eq!(info.build_time, Some(time() as f64));
         assert_eq!(
             info.build_date.is_some_and(|date| date.is_empty()),
@@ -80,7 +84,7 @@ mod tests {
         );
         assert_eq!(
             (info.version.as_str(), info.build_user.as_deref()),
-            ("1.2.3", Some(""))
+            ("1.11.0", Some(""))
         );
     }
 }

@@ -302,9 +302,7 @@ impl Door {
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }
-            if let Some(meant) = path::meant(request.uri()) {
-                *request.uri_mut() = meant;
-            }
+            path::normalize(&mut request);
             let is_refused = is_check && !is_health(request.uri().path());
             let answered = match is_refused {
                 true => Either::Left(ready(Ok(figures.refuse()))),

@@ -1,6 +1,5 @@
 //! `/help`: what a service serves, each path with a sentence (SPEC 3.9). As text, and with `?format=json` as Mesos writes it.
 
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::json;
@@ -23,7 +22,7 @@ pub(crate) const COMMON: Help = &[
     ),
     (
         "/logging/toggle",
-        "POST `?level=1&duration=10mins`: log more for a while; without a query how much is logged now.",
+        "How much is logged; with `?level=1&duration=10mins` more is for a while.",
     ),
     (
         "/__processes__",
@@ -41,21 +40,17 @@ pub(crate) struct HelpQuery {
 pub(crate) fn page(actor: &str, own: Help, query: &HelpQuery) -> Response {
     let all = own.iter().chain(COMMON);
     match query.format.as_deref() {
-        None | Some("text") => {
-            let lines = all.map(|(path, text)| format!("{path}\n    {text}\n"));
-            let below = format!("\nEach is also below /{actor}.\n");
-            (lines.collect::<String>() + &below).into_response()
-        }
         Some("json") => {
             let endpoint = |(name, text): &(&str, &str)| json!({ "name": name, "text": text });
             let endpoints: Vec<_> = all.map(endpoint).collect();
             let processes = [json!({ "id": actor, "endpoints": endpoints })];
             axum::Json(json!({ "processes": processes })).into_response()
         }
-        Some(other) => {
-            let other: String = other.chars().take(80).collect();
-            let problem = format!("format is `{other}`: expected `json` or `text`\n");
-            (StatusCode::BAD_REQUEST, problem).into_response()
+        // Any other format is that for people, as in Mesos.
+        _ => {
+            let lines = all.map(|(path, text)| format!("{path}\n    {text}\n"));
+            let below = format!("\nEach is also below /{actor}.\n");
+            (lines.collect::<String>() + &below).into_response()
         }
     }
 }

@@ -13,8 +13,8 @@ use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
 
-/// The longest that a level can be asked for.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest that a level stays changed, whatever is asked for.
+const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Lets the log have everything of this level and above, or what it had when the program began.
 pub type SetLevel = Box<dyn Fn(Option<LevelFilter>) -> Result<(), String> + Send + Sync>;
@@ -37,17 +37,10 @@ pub fn level() -> u32 {
     }
 }
 
-/// Logs this much for so long, as a call asks. Level 0 is what was logged when the program began; above 2 there is no more than at 2.
+/// Logs this much for so long, as a call asks; a negative time is none, as in Mesos. Level 0 is what was logged when the program began; above 2 there is no more than at 2.
 pub fn change(node: &Node, level: u32, duration: &DurationInfo) -> Result<(), Refusal> {
-    let duration = match Duration::try_from(duration) {
-        Ok(duration) if duration <= DURATION_MAX => duration,
-        _ => {
-            return Err(Refusal::bad(format!(
-                "set_logging_level.duration.nanoseconds is `{}`: expected 24 hours or less, and not less than nothing",
-                duration.nanoseconds
-            )));
-        }
-    };
+    let duration = Duration::try_from(duration).unwrap_or_default();
+    let duration = duration.min(DURATION_MAX);
     let set = LOG.get().ok_or_else(|| {
         Refusal::not_served(
             "SET_LOGGING_LEVEL: this process has no log whose level can be changed".to_owned(),
@@ -81,7 +74,6 @@ async fn end(change: u64, clock: Clock, duration: Duration) {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use axum::response::IntoResponse;
     use runtime::rehearsal::{node, stage};
 
     use super::*;
@@ -111,11 +103,16 @@ mod tests {
             node.clock().sleep(second * 10).await;
             let all = [Some(LevelFilter::DEBUG), Some(LevelFilter::TRACE), None];
             assert_eq!(*set.lock().unwrap(), all);
-            for wrong in [-1, 24 * 60 * 60 + 1] {
-                let refused = change(&node, 1, &seconds(wrong)).unwrap_err();
-                let refused = refused.into_response();
-                assert_eq!(refused.status(), 400);
+            // Any time is taken, as by Mesos.
+            for taken in [25 * 60 * 60, i64::MAX / 1_000_000_000, -1] {
+                change(&node, 1, &seconds(taken)).unwrap();
             }
+            node.clock().sleep(second).await;
+            assert_eq!(
+                set.lock().unwrap().last(),
+                Some(&None),
+                "a negative time is over at once"
+            );
         });
     }
 }

@@ -13,13 +13,11 @@ use futures_util::future::{BoxFuture, join_all};
 use runtime::Node;
 use v1::schema::DurationInfo;
 
-use crate::api::Refusal;
-
 /// Names as Mesos has them (`master/slaves_active`), each with its value now.
 pub type Counters = BTreeMap<String, f64>;
 
-/// The longest that anybody waits for counters.
-pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
+/// The longest wait for counters, whatever a request asks for: no gauge takes so long.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// One part of a service's counters. `None`: it could not say.
 type Part = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
@@ -58,22 +56,14 @@ impl CountersSource {
     }
 }
 
-/// How long `GET_METRICS` waits for counters, if it says so: a minute at most.
-pub fn patience(asked: Option<&DurationInfo>) -> Result<Option<Duration>, Refusal> {
-    let Some(timeout) = asked else {
-        return Ok(None);
-    };
-    match Duration::try_from(timeout) {
-        Ok(patience) if patience <= PATIENCE_MAX => Ok(Some(patience)),
-        _ => Err(Refusal::bad(format!(
-            "get_metrics.timeout.nanoseconds is `{}`: expected a minute or less, and not less than nothing",
-            timeout.nanoseconds
-        ))),
-    }
+/// How long `GET_METRICS` waits for counters, if it says so. As by Mesos any time is taken; a negative one is none.
+pub fn patience(asked: Option<&DurationInfo>) -> Option<Duration> {
+    asked.map(|timeout| Duration::try_from(timeout).unwrap_or_default())
 }
 
 /// The runtime's counters of this node, the machine's, and of the service's own those that come in time.
 pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {
+    let patience = patience.min(PATIENCE_MAX);
     let mut counters = node.counters();
     counters.extend(crate::system::counters());
     counters.extend(own.within(node, patience).await);

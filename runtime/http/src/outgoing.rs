@@ -16,7 +16,7 @@ use v1::Invalid;
 
 use crate::api::Refusal;
 use crate::browsers::jsonp_is_off;
-use crate::query::fields;
+use crate::query::values;
 use crate::shared::Shared;
 
 /// A body that is not longer is sent as it is: compressing it saves less than a packet.
@@ -82,7 +82,7 @@ fn callback(query: Option<&str>) -> Result<Option<String>, Invalid> {
     let Some(query) = query.filter(|query| query.contains("jsonp")) else {
         return Ok(None);
     };
-    let Some(name) = fields("query", query.as_bytes())?.remove("jsonp") else {
+    let Some(name) = values(query).remove("jsonp") else {
         return Ok(None);
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
@@ -326,9 +326,8 @@ mod tests {
                 assert!(head.starts_with("http/1.1 400"), "{head}");
                 assert!(body.starts_with(b"jsonp is"), "{name}");
             }
-            let (head, body) = ask(&node, "/small?jsonp=f&jsonp=g", "").await;
-            assert!(head.starts_with("http/1.1 400"), "{head}");
-            assert!(body.starts_with(b"query is `jsonp=f&jsonp=g`: expected each name once"));
+            let (_, body) = ask(&node, "/small?jsonp=f&jsonp=g", "").await;
+            assert!(body.starts_with(b"g("), "the last counts");
             let (head, _) = ask(&node, "/stream?jsonp=f", "").await;
             assert!(!head.contains("javascript"), "{head}");
         });

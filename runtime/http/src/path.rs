@@ -1,10 +1,15 @@
-//! The path of a request as Mesos reads it: slashes that say nothing are passed over, and some clients percent-encode the parentheses of
-//! `/slave(1)` (SPEC 3.9). Some of its pages have an older name that ends in `.json`, by which older tools still ask.
+//! The path and the method of a request as Mesos reads them: slashes that say nothing are passed over, and some clients percent-encode
+//! the parentheses of `/slave(1)` (SPEC 3.9). Some of its pages have an older name that ends in `.json`, by which older tools still ask.
+//! Most pages that only show something answer every method alike.
 //!
-//! Pure. Whoever stands behind it, be it a guard or a route, sees one spelling.
+//! Pure. Guards and routes see one spelling, and a method that says whether something changes.
 
-use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
+use axum::http::{Method, Request, Uri};
+
+use crate::pages::TOGGLE;
+use crate::query::values;
+use crate::realm::bare;
 
 /// Pages that have an older name, too; `/state` and `/tasks` are served by both.
 const OLDER: [&str; 6] = [
@@ -41,6 +46,58 @@ fn api(path: &str) -> Option<usize> {
     })
 }
 
+/// Pages that show something whatever the method is, as by Mesos. `/flags`, `/weights`, `/quota`, `/maintenance/*`, `/containers` and
+/// `/monitor/statistics` look at the method there, too.
+const SHOWN_BY_ANY_METHOD: [&str; 21] = [
+    "/health",
+    "/version",
+    "/redirect",
+    "/metrics",
+    "/metrics/snapshot",
+    "/system/stats.json",
+    "/help",
+    "/__processes__",
+    "/state",
+    "/state.json",
+    "/state-summary",
+    "/slaves",
+    "/frameworks",
+    "/tasks",
+    "/tasks.json",
+    "/roles",
+    "/allocator/offer_constraints_debug",
+    "/files/browse",
+    "/files/read",
+    "/files/download",
+    "/files/debug",
+];
+
+/// Gives a request the path and the method that are meant.
+pub(crate) fn normalize<B>(request: &mut Request<B>) {
+    if let Some(meant) = meant(request.uri()) {
+        *request.uri_mut() = meant;
+    }
+    if let Some(method) = meant_method(request.method(), request.uri()) {
+        *request.method_mut() = method;
+    }
+}
+
+/// The method that is meant; `None` if that is the one it has. The log's level is shown, or changed where the query says how, by any method.
+fn meant_method(method: &Method, uri: &Uri) -> Option<Method> {
+    let page = bare(uri.path());
+    let meant = match page {
+        TOGGLE => {
+            let query = values(uri.query().unwrap_or_default());
+            let changes = query.contains_key("level") || query.contains_key("duration");
+            if changes { Method::POST } else { Method::GET }
+        }
+        page if SHOWN_BY_ANY_METHOD.contains(&page) => Method::GET,
+        _ => return None,
+    };
+    let is_head_of_a_shown_page = *method == Method::HEAD && meant == Method::GET;
+    (*method != meant && !is_head_of_a_shown_page).then_some(meant)
+}
+
 /// The same path without what the older names end in.
 fn newer(path: &str) -> Option<&str> {
     let newer = path.strip_suffix(".json")?;
@@ -53,7 +110,7 @@ fn newer(path: &str) -> Option<&str> {
 }
 
 /// The same with the path that is meant; `None` if that is the one it has.
-pub(crate) fn meant(uri: &Uri) -> Option<Uri> {
+fn meant(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let first = parts.next().unwrap_or_default();
@@ -82,6 +139,34 @@ pub(crate) fn meant(uri: &Uri) -> Option<Uri> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_show_something_answer_every_method_as_a_get() {
+        for (method, path, meant) in [
+            ("POST", "/metrics/snapshot", "GET"),
+            ("OPTIONS", "/health", "GET"),
+            ("PUT", "/master/state", "GET"),
+            ("DELETE", "/slave(1)/files/read?path=/a", "GET"),
+            ("HEAD", "/state", "HEAD"),
+            ("POST", "/weights", "POST"),
+            ("POST", "/flags", "POST"),
+            ("POST", "/api/v1", "POST"),
+            ("POST", "/teardown", "POST"),
+            ("GET", "/logging/toggle", "GET"),
+            ("POST", "/master/logging/toggle?jsonp=f", "GET"),
+            ("GET", "/logging/toggle?level=1&duration=1mins", "POST"),
+            ("HEAD", "/logging/toggle?level=1", "POST"),
+            ("PUT", "/logging/toggle?duration=1mins", "POST"),
+        ] {
+            let mut request = Request::builder().method(method).uri(path);
+            request = request.header("Content-Type", "text/plain");
+            let mut request = request.body(()).unwrap();
+            normalize(&mut request);
+            assert_eq!(request.method(), meant, "{method} {path}");
+        }
+    }
+
     #[test]
     fn a_path_is_read_whatever_slashes_and_parentheses_it_is_written_with() {
         for (written, meant) in [

@@ -1,7 +1,7 @@
-//! What stands behind the path of a page, and in the form that is sent to one: names and what is said of them.
+//! The query behind the path of a page, and the form that is sent to one: names with their values.
 //!
-//! Both are read by one function, so that what cannot be read is refused in words of the house (SPEC 2.1) and never taken for something that nobody
-//! has said: bytes that are no text, and a name that comes twice. Decides nothing of what is asked.
+//! A query is read as Mesos reads it, so that no client of Mesos is refused: of several values of a name the last counts, and bytes
+//! that are no UTF-8 are replaced. A form changes something, so it is refused where it can be misunderstood.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use v1::Invalid;
 
 use crate::api::Refusal;
 
-/// The most names of a query or a form. No page knows so many.
+/// The most names of a form. No page knows so many.
 const NAMES_MAX: usize = 100;
 
-/// What a page is asked, of fields that are texts and may all be absent: nothing can be wrong with it but that it cannot be read.
+/// The query of a page, as fields that are texts and may all be absent.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<T>(pub T);
 
@@ -26,16 +26,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Given<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         let query = parts.uri.query().unwrap_or_default();
-        let given = fields("query", query.as_bytes()).map_err(Refusal::bad)?;
-        let given = given.into_iter().map(|(name, value)| (name, value.into()));
+        let given = values(query).into_iter();
+        let given = given.map(|(name, value)| (name, Value::from(value)));
         let read = serde_json::from_value(Value::Object(given.collect()));
+        // Nothing can be wrong with texts that may be absent.
         read.map(Self)
-            .map_err(|_| Refusal::bad(twice("query", query.as_bytes())))
+            .map_err(|_| Refusal::bad(Invalid::new("query", shown(query.as_bytes()), "texts")))
     }
 }
 
-/// What is said of each name in this text, which is a `query` or a `form`.
-pub fn fields(what: &str, text: &[u8]) -> Result<BTreeMap<String, String>, Invalid> {
+/// The values of a query by their names. Its length is bounded by that of a request's head.
+pub(crate) fn values(query: &str) -> BTreeMap<String, String> {
+    let text = |part: &str| decoded(part.as_bytes()).unwrap_or_else(|replaced| replaced);
+    let pairs = query.split(['&', ';']).filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+/// The values of a form by their names.
+pub fn fields(text: &[u8]) -> Result<BTreeMap<String, String>, Invalid> {
     let mut fields = BTreeMap::new();
     for pair in text
         .split(|byte| *byte == b'&')
@@ -44,22 +55,18 @@ pub fn fields(what: &str, text: &[u8]) -> Result<BTreeMap<String, String>, Inval
         let mut sides = pair.splitn(2, |byte| *byte == b'=');
         let name = decoded(sides.next().unwrap_or_default());
         let name =
-            name.map_err(|found| Invalid::new(what, found, "names that are text in UTF-8"))?;
+            name.map_err(|found| Invalid::new("form", found, "names that are text in UTF-8"))?;
         let value = decoded(sides.next().unwrap_or_default());
         let value = value.map_err(|found| Invalid::new(&name, found, "text in UTF-8"))?;
         if fields.insert(name, value).is_some() {
-            return Err(twice(what, text));
+            return Err(Invalid::new("form", shown(text), "each name once"));
         }
         if fields.len() > NAMES_MAX {
             let expected = format!("at most {NAMES_MAX} names");
-            return Err(Invalid::new(what, shown(text), expected));
+            return Err(Invalid::new("form", shown(text), expected));
         }
     }
     Ok(fields)
-}
-
-fn twice(what: &str, text: &[u8]) -> Invalid {
-    Invalid::new(what, shown(text), "each name once")
 }
 
 /// So much of it as an error may show.
@@ -97,10 +104,28 @@ mod tests {
                 vec![("a", "100%"), ("b", "%2"), ("c", "%zz")],
             ),
         ] {
-            let found = fields("query", text.as_bytes()).unwrap();
-            let found = found.iter().map(|(name, value)| (&**name, &**value));
-            assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+            for found in [fields(text.as_bytes()).unwrap(), values(text)] {
+                let found = found.iter().map(|(name, value)| (&**name, &**value));
+                assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+            }
         }
+    }
+
+    /// SPEC 3.9: no client of Mesos is refused for how it writes a query.
+    #[test]
+    fn a_query_is_read_as_generously_as_by_mesos() {
+        for (query, expected) in [
+            ("limit=1&limit=2", vec![("limit", "2")]),
+            ("limit=1;order=asc", vec![("limit", "1"), ("order", "asc")]),
+            ("id=%ff", vec![("id", "\u{fffd}")]),
+            ("%ff=1", vec![("\u{fffd}", "1")]),
+        ] {
+            let found = values(query);
+            let found = found.iter().map(|(name, value)| (&**name, &**value));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{query}");
+        }
+        let many: String = (0..=NAMES_MAX).map(|n| format!("a{n}&")).collect();
+        assert_eq!(values(&many).len(), NAMES_MAX + 1);
     }
 
     /// SPEC 2.1, 3.9.
@@ -122,13 +147,13 @@ mod tests {
             ),
             (b"a=1&%61=2", "form is `a=1&%61=2`: expected each name once"),
         ] {
-            let refused = fields("form", text).unwrap_err();
+            let refused = fields(text).unwrap_err();
             assert_eq!(refused.to_string(), words);
         }
         let many: String = (0..=NAMES_MAX).map(|n| format!("a{n}&")).collect();
-        let refused = fields("form", many.as_bytes()).unwrap_err().to_string();
+        let refused = fields(many.as_bytes()).unwrap_err().to_string();
         assert!(refused.ends_with("expected at most 100 names"), "{refused}");
-        let long = fields("form", &[0xff; 1 << 20]).unwrap_err().to_string();
+        let long = fields(&[0xff; 1 << 20]).unwrap_err().to_string();
         assert!(long.len() < 500, "{long}");
     }
 }

@@ -1,6 +1,6 @@
 //! Rehearsals over HTTP: requests to a service's routes without a connection, for tests of masters and agents.
 //!
-//! Nothing here stands between a request and the routes but what the routes have themselves: no door, no patience, no bound on bodies but
+//! Nothing here stands between a request and the routes but the spelling of paths and methods: no door, no patience, no bound on bodies but
 //! their own. Nothing of a service that runs uses it.
 
 use std::pin::Pin;
@@ -24,7 +24,8 @@ const ANSWER_MAX: usize = 16 << 20;
 pub const REFUSAL_MAX: usize = 5 << 10;
 
 /// What these routes answer to this. Its body is not read yet, for it may be a stream.
-pub async fn answer(routes: &Router, request: Request) -> Response {
+pub async fn answer(routes: &Router, mut request: Request) -> Response {
+    crate::path::normalize(&mut request);
     match TowerToHyperService::new(routes.clone()).call(request).await {
         Ok(response) => response,
         Err(never) => match never {},

@@ -29,7 +29,7 @@ pub use labels::{LabelsSaid, labels};
 pub use marked::{check_status, discovery, limitation, other_labels, other_labels_of_status};
 pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info, pid};
 pub use operation::known_operation;
-pub use resource::{say_resources, write_resources};
+pub use resource::{InBothForms, say_in_both_forms, say_resources, write_resources};
 pub use status::{Contained, ContainedAs, contained};
 
 use std::fmt::Display;

@@ -257,6 +257,7 @@ fn put(field: &mut dyn Field, key: &str, value: View<'_>) {
             }
             return;
         }
+        View::EmptyList => return,
     };
     // What a message shows of its own kind it takes.
     let _ = field.take(leaf);

@@ -36,3 +36,7 @@ pub use limits::Limits;
 pub use media::{Content, Form};
 pub use message::Message;
 pub use resources::Invalid;
+
+/// The version of Mesos whose pages and APIs are served. Clients choose by it which of them they use,
+/// so it stands wherever Mesos has its own version; ours is `meros_version` beside it.
+pub const MESOS_VERSION: &str = "1.11.0";

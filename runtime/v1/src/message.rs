@@ -100,6 +100,8 @@ pub enum View<'a> {
     Enum(i32, &'static str),
     /// A message.
     Message(&'a dyn Message),
+    /// A list without values, for readers that index it. No value of a field is one.
+    EmptyList,
 }
 
 /// One value that was read and is no message.
@@ -408,15 +410,15 @@ macro_rules! default_of {
     () => {
         None
     };
-    ($kind:ident($($value:literal),+)) => {
-        Some($crate::message::View::$kind($($value),+))
+    ($kind:ident $(($($value:literal),+))?) => {
+        Some($crate::message::View::$kind $(($($value),+))?)
     };
 }
 
 /// Structs of the v1 API: the name of each, and for each field its number, name and type, perhaps with what its absence means.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident {
-        $($(#[$field_doc:meta])* $number:literal $field:ident: $type:ty $(= $default:ident($($value:literal),+))?,)*
+        $($(#[$field_doc:meta])* $number:literal $field:ident: $type:ty $(= $default:ident $(($($value:literal),+))?)?,)*
     })*) => {$(
         $(#[$doc])*
         #[doc = concat!("\n\n`", stringify!($name), "` of the v1 API.")]
@@ -438,7 +440,7 @@ macro_rules! messages {
                     const KEY: [u8; NAME.len() + 4] = $crate::message::key(NAME);
                     &KEY
                 },
-                default: $crate::message::default_of!($($default($($value),+))?),
+                default: $crate::message::default_of!($($default $(($($value),+))?)?),
             },)*]);
         }
 

@@ -240,6 +240,8 @@ fn write_message(message: &dyn Message, bytes: &mut Vec<u8>) {
 
 fn write_value(number: u32, view: View<'_>, bytes: &mut Vec<u8>) {
     let wire = match view {
+        // In protobuf a list without values is absent.
+        View::EmptyList => return,
         View::F64(_) => WireType::SixtyFourBit,
         View::Text(_) | View::Bytes(_) | View::Message(_) => WireType::LengthDelimited,
         View::Bool(_) | View::Signed(_) | View::Unsigned(_) | View::Enum(..) => WireType::Varint,
@@ -256,6 +258,7 @@ fn write_value(number: u32, view: View<'_>, bytes: &mut Vec<u8>) {
         View::Message(message) => {
             write_with_length(bytes, |bytes| write_message(message, bytes));
         }
+        View::EmptyList => {}
     }
 }
 

@@ -10,7 +10,7 @@ use protocol::{AgentId, AgentInfo, FrameworkId, Offer};
 use resources::Resources;
 use v1::convert::{
     AGENT_CAPABILITIES, AgentSaid, constraints, discovery, known_operation, offer_filters,
-    other_labels, say_resources, write_resources,
+    other_labels, say_in_both_forms, say_resources, write_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -39,7 +39,7 @@ impl Describe<v1::schema::Task> for Task {
             .name(self.name.as_str())
             .task_id(&self.id)
             .framework_id(&self.framework_id)
-            .executor_id(Some(&self.executor_id))
+            .executor_id(self.own_executor_id())
             .agent_id(&self.agent_id)
             .state(self.state)
             .resources(say_resources(&self.resources))
@@ -101,13 +101,13 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
         fields
             .agent_info(AgentInfoSeen(shown, &agent.id, info))
             .active(agent.is_active())
-            .version(agent.version.as_str())
+            .version(v1::MESOS_VERSION)
             .pid(Some(agent_pid(agent)))
             .registered_time(Some(agent.registered))
             .reregistered_time(agent.reregistered)
-            .total_resources(say_resources(&shown.resources(&all)))
-            .allocated_resources(say_resources(&shown.resources(&used)))
-            .offered_resources(say_resources(&shown.resources(&offered)))
+            .total_resources(say_in_both_forms(&shown.resources(&all)))
+            .allocated_resources(say_in_both_forms(&shown.resources(&used)))
+            .offered_resources(say_in_both_forms(&shown.resources(&offered)))
             .capabilities(Each(AGENT_CAPABILITIES.iter().map(capability)))
             .deactivated(Some(agent.orders.deactivated))
             .drain_info(agent.orders.drain.as_ref().map(DrainInfo::from))
@@ -144,20 +144,20 @@ impl Describe<ResponseGetFrameworksFramework> for FrameworkSeen<'_> {
         let offered = sum(offers().map(|offer| &offer.resources));
         let inverse = self.shown.inverse_offers(&framework.id);
         let constraints = constraints(&framework.wants.demands);
-        let constraints = (!constraints.role_constraints.is_empty()).then_some(constraints);
         fields
             .framework_info(framework_info(framework))
             .active(framework.is_connected())
             .connected(framework.is_connected())
             .registered_time(Some(framework.registered))
-            .reregistered_time(framework.reregistered)
+            // One that has never come back has the time when it came, as in Mesos.
+            .reregistered_time(Some(framework.reregistered.unwrap_or(framework.registered)))
             .unregistered_time(framework.unregistered)
             .offers(Each(offers().map(OfferSeen)))
             .inverse_offers(Each(inverse.map(InverseOffer::from)))
-            .allocated_resources(say_resources(&self.held))
-            .offered_resources(say_resources(&offered))
+            .allocated_resources(say_in_both_forms(&self.held))
+            .offered_resources(say_in_both_forms(&offered))
             .recovered(framework.recovered)
-            .offer_constraints(constraints);
+            .offer_constraints(Some(constraints));
     }
 }
 

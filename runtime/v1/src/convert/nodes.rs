@@ -8,6 +8,7 @@ use resources::{Attributes, Invalid, Resources};
 use super::resource::{read_resources, say_resources};
 use super::{all, some};
 use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::message::Enum;
 use crate::schema::{
     Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
     DomainInfoFaultDomainZoneInfo, DrainConfig, DrainInfo, DrainState, MasterInfo,
@@ -117,12 +118,8 @@ pub const AGENT_CAPABILITIES: [&str; 6] = [
     "AGENT_DRAINING",
 ];
 
-/// What a master of ours can do beyond the basics.
-pub const MASTER_CAPABILITIES: [MasterInfoCapabilityType; 3] = [
-    MasterInfoCapabilityType::AgentUpdate,
-    MasterInfoCapabilityType::AgentDraining,
-    MasterInfoCapabilityType::QuotaV2,
-];
+/// The capabilities of a master beyond the basics, by the names that the v0 pages have.
+pub const MASTER_CAPABILITIES: [&str; 3] = ["AGENT_UPDATE", "AGENT_DRAINING", "QUOTA_V2"];
 
 /// A place as libprocess writes it, `NAME@IP:PORT`: with the name of the host where the address is not known.
 pub fn pid(name: &str, address: Option<IpAddr>, hostname: &str, port: u16) -> String {
@@ -144,14 +141,18 @@ pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
         port: info.port.into(),
         pid: address.map(pid),
         hostname: Some(info.hostname.clone()),
-        version: Some(info.version.clone()),
+        version: Some(crate::MESOS_VERSION.to_owned()),
         address: Some(Box::new(Address {
             hostname: Some(info.hostname.clone()),
             ip: address.map(|address| address.to_string()),
             port: info.port.into(),
         })),
+        // The enum of v1 in 1.11 has no `QUOTA_V2`: Mesos writes a capability without a type, and a reader
+        // that knows only the values of 1.11 fails at the name.
         capabilities: MASTER_CAPABILITIES
-            .map(|one| MasterInfoCapability { r#type: Some(one) })
+            .map(|name| MasterInfoCapability {
+                r#type: MasterInfoCapabilityType::by_name(name),
+            })
             .into(),
         domain: info.domain.as_deref().map(DomainInfo::from),
     }

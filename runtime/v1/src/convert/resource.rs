@@ -31,6 +31,21 @@ pub fn say_resources(all: &Resources) -> Each<impl Iterator<Item = &resources::R
     Each(all.iter().flat_map(copies))
 }
 
+/// The same with `role` and `reservation` beside the stack of reservations, for readers of the older form: as answers to operators have them.
+pub fn say_in_both_forms(all: &Resources) -> Each<impl Iterator<Item = InBothForms<'_>>> {
+    Each(say_resources(all).0.map(InBothForms))
+}
+
+/// A resource in both forms.
+#[derive(Clone, Copy, Debug)]
+pub struct InBothForms<'a>(&'a resources::Resource);
+
+impl Describe<Resource> for InBothForms<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, Resource, O>) {
+        describe_resource(self.0, true, fields);
+    }
+}
+
 /// The same as messages.
 pub fn write_resources(all: &Resources) -> Vec<Resource> {
     say_resources(all).0.map(Resource::from).collect()
@@ -382,33 +397,79 @@ fn write_source(source: &resources::DiskSource) -> ResourceDiskInfoSource {
 }
 
 impl Describe<Resource> for resources::Resource {
-    /// Never says a lender: that is for the books only.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, Resource, O>) {
-        let notes = self.annotations();
-        fields.name(self.name_str());
-        match self.value() {
-            Value::Scalar(amount) => fields.r#type(ValueType::Scalar).scalar(Some(amount)),
-            Value::Ranges(ranges) => fields.r#type(ValueType::Ranges).ranges(Some(&**ranges)),
-            Value::Set(set) => fields.r#type(ValueType::Set).set(Some(&**set)),
-        };
-        if notes.is_none() {
-            return;
+        describe_resource(self, false, fields);
+    }
+}
+
+/// Never says a lender: that is for the books only.
+fn describe_resource<O: Output>(
+    own: &resources::Resource,
+    in_both_forms: bool,
+    fields: &mut Fields<'_, Resource, O>,
+) {
+    let notes = own.annotations();
+    fields.name(own.name_str());
+    match own.value() {
+        Value::Scalar(amount) => fields.r#type(ValueType::Scalar).scalar(Some(amount)),
+        Value::Ranges(ranges) => fields.r#type(ValueType::Ranges).ranges(Some(&**ranges)),
+        Value::Set(set) => fields.r#type(ValueType::Set).set(Some(&**set)),
+    };
+    // A refined reservation has no older form.
+    let older = match (in_both_forms, notes.reservations.as_slice()) {
+        (true, []) => Some(Older::default()),
+        (true, [only]) => Some(Older::of(only)),
+        _ => None,
+    };
+    let (role, reservation) =
+        older.map_or((None, None), |older| (Some(older.role), older.reservation));
+    fields.role(role);
+    if notes.is_none() {
+        return;
+    }
+    let revocable = notes.revocable.map(|revocable| ResourceRevocableInfo {
+        throttle_info: match revocable {
+            Revocable::Throttleable => Some(ResourceRevocableInfoThrottleInfo {}),
+            Revocable::NonThrottleable => None,
+        },
+    });
+    fields
+        .disk(notes.disk.as_deref().map(ResourceDiskInfo::from))
+        .reservation(reservation)
+        .revocable(revocable)
+        .shared(notes.shared.then_some(ResourceSharedInfo {}))
+        .allocation_info(notes.allocation.as_ref().map(AllocatedTo))
+        .provider_id(notes.provider.as_deref().map(|id| ResourceProviderID {
+            value: id.to_owned(),
+        }))
+        .reservations(Each(&notes.reservations));
+}
+
+/// What a resource with at most one reservation says in the older form.
+struct Older {
+    role: String,
+    /// Of a dynamic one.
+    reservation: Option<ResourceReservationInfo>,
+}
+
+impl Default for Older {
+    fn default() -> Self {
+        Self {
+            role: "*".to_owned(),
+            reservation: None,
         }
-        let revocable = notes.revocable.map(|revocable| ResourceRevocableInfo {
-            throttle_info: match revocable {
-                Revocable::Throttleable => Some(ResourceRevocableInfoThrottleInfo {}),
-                Revocable::NonThrottleable => None,
-            },
-        });
-        fields
-            .disk(notes.disk.as_deref().map(ResourceDiskInfo::from))
-            .revocable(revocable)
-            .shared(notes.shared.then_some(ResourceSharedInfo {}))
-            .allocation_info(notes.allocation.as_ref().map(AllocatedTo))
-            .provider_id(notes.provider.as_deref().map(|id| ResourceProviderID {
-                value: id.to_owned(),
-            }))
-            .reservations(Each(&notes.reservations));
+    }
+}
+
+impl Older {
+    fn of(only: &resources::Reservation) -> Self {
+        let mut info: ResourceReservationInfo = made(only);
+        let role = info.role.take().unwrap_or_default();
+        let is_dynamic = info.r#type.take() == Some(ResourceReservationInfoType::Dynamic);
+        Self {
+            role,
+            reservation: is_dynamic.then_some(info),
+        }
     }
 }
 

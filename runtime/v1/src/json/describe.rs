@@ -83,6 +83,7 @@ impl Text<'_> {
             View::Bytes(bytes) => self.quoted(STANDARD.encode(bytes).as_bytes()),
             View::Enum(_, name) => self.quoted(name.as_bytes()),
             View::Message(message) => append(message, &mut self.0),
+            View::EmptyList => self.0.extend_from_slice(b"[]"),
         }
     }
 }

@@ -100,6 +100,7 @@ impl Serialize for Value<'_> {
             View::Bytes(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
             View::Enum(_, name) => serializer.serialize_str(name),
             View::Message(message) => Json(message).serialize(serializer),
+            View::EmptyList => serializer.serialize_seq(Some(0))?.end(),
         }
     }
 }

@@ -251,8 +251,8 @@ messages! {
 
     /// The frameworks that run something there.
     ResponseGetFrameworks {
-        1 frameworks: Vec<ResponseGetFrameworksFramework>,
-        2 completed_frameworks: Vec<ResponseGetFrameworksFramework>,
+        1 frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
+        2 completed_frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
     }
 
     /// A framework.
@@ -262,8 +262,8 @@ messages! {
 
     /// The executors.
     ResponseGetExecutors {
-        1 executors: Vec<ResponseGetExecutorsExecutor>,
-        2 completed_executors: Vec<ResponseGetExecutorsExecutor>,
+        1 executors: Vec<ResponseGetExecutorsExecutor> = EmptyList,
+        2 completed_executors: Vec<ResponseGetExecutorsExecutor> = EmptyList,
     }
 
     /// An executor.
@@ -279,14 +279,14 @@ messages! {
     /// The tasks.
     ResponseGetTasks {
         /// Their executor is not there yet.
-        1 pending_tasks: Vec<Task>,
+        1 pending_tasks: Vec<Task> = EmptyList,
         /// Their executor has not subscribed yet.
-        2 queued_tasks: Vec<Task>,
-        3 launched_tasks: Vec<Task>,
+        2 queued_tasks: Vec<Task> = EmptyList,
+        3 launched_tasks: Vec<Task> = EmptyList,
         /// Ended, with a status that nobody has acknowledged.
-        4 terminated_tasks: Vec<Task>,
+        4 terminated_tasks: Vec<Task> = EmptyList,
         /// Ended, with all statuses acknowledged.
-        5 completed_tasks: Vec<Task>,
+        5 completed_tasks: Vec<Task> = EmptyList,
     }
 
     /// Who it is.

@@ -270,9 +270,6 @@ enums! {
         WakeAlarm = 1035 "WAKE_ALARM",
         BlockSuspend = 1036 "BLOCK_SUSPEND",
         AuditRead = 1037 "AUDIT_READ",
-        Perfmon = 1038 "PERFMON",
-        Bpf = 1039 "BPF",
-        CheckpointRestore = 1040 "CHECKPOINT_RESTORE",
     }
 
     /// What is limited.

@@ -241,9 +241,9 @@ messages! {
 
     /// The agents.
     ResponseGetAgents {
-        1 agents: Vec<ResponseGetAgentsAgent>,
+        1 agents: Vec<ResponseGetAgentsAgent> = EmptyList,
         /// Those that are in the registry and have not come back yet.
-        2 recovered_agents: Vec<AgentInfo>,
+        2 recovered_agents: Vec<AgentInfo> = EmptyList,
     }
 
     /// An agent.
@@ -272,8 +272,8 @@ messages! {
 
     /// The frameworks.
     ResponseGetFrameworks {
-        1 frameworks: Vec<ResponseGetFrameworksFramework>,
-        2 completed_frameworks: Vec<ResponseGetFrameworksFramework>,
+        1 frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
+        2 completed_frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
         /// Those whose scheduler has not come back yet. Deprecated.
         3 recovered_frameworks: Vec<FrameworkInfo>,
     }
@@ -297,7 +297,7 @@ messages! {
 
     /// The executors.
     ResponseGetExecutors {
-        1 executors: Vec<ResponseGetExecutorsExecutor>,
+        1 executors: Vec<ResponseGetExecutorsExecutor> = EmptyList,
         /// Deprecated.
         2 orphan_executors: Vec<ResponseGetExecutorsExecutor>,
     }
@@ -317,12 +317,12 @@ messages! {
     ResponseGetTasks {
         /// Not yet sent to their agent. Deprecated.
         1 pending_tasks: Vec<Task>,
-        2 tasks: Vec<Task>,
+        2 tasks: Vec<Task> = EmptyList,
         /// The newest of those that have ended.
-        3 completed_tasks: Vec<Task>,
+        3 completed_tasks: Vec<Task> = EmptyList,
         /// Always empty. Deprecated.
         4 orphan_tasks: Vec<Task>,
-        5 unreachable_tasks: Vec<Task>,
+        5 unreachable_tasks: Vec<Task> = EmptyList,
     }
 
     /// The roles.

@@ -105,7 +105,6 @@ enums! {
         Unknown = 0 "UNKNOWN",
         AgentUpdate = 1 "AGENT_UPDATE",
         AgentDraining = 2 "AGENT_DRAINING",
-        QuotaV2 = 3 "QUOTA_V2",
     }
 
     /// A part of a CSI plug-in.
