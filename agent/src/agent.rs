@@ -36,7 +36,7 @@ use runtime::{Instant, Timestamp};
 
 use crate::config::Config;
 use crate::container::Containerizer;
-use crate::container::events::{KillEverything, Registered};
+use crate::container::events::{EndEverything, Registered};
 use crate::container::keeping::WhenRecovered;
 use crate::ledger::Ledger;
 use crate::metrics::AgentFigures;
@@ -334,7 +334,7 @@ impl Agent {
         match &end {
             // What outlives it may be gone on with by the next process; one that leaves has said so before.
             AgentEnd::Departed { .. } | AgentEnd::Broken { .. } | AgentEnd::Left => {}
-            _ => self.containerizer.tell_always(KillEverything),
+            _ => self.containerizer.tell_always(EndEverything),
         }
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);

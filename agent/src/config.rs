@@ -66,6 +66,9 @@ pub struct Settings {
     pub qos_correction_interval_min: Duration,
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
+    /// `--executor_environment_variables`, default none: what executors and their tasks find in their environment beside what the agent
+    /// sets. Nothing of the agent's own environment is passed on.
+    pub executor_environment_variables: BTreeMap<String, String>,
     /// `--max_completed_executors_per_framework`, default 150: runs of executors that are over and still shown.
     pub max_completed_executors_per_framework: usize,
     /// Whether pages and APIs are served over HTTPS alone, default false. Executors that speak HTTP are told.
@@ -105,6 +108,7 @@ impl Settings {
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
             switch_user: true,
+            executor_environment_variables: BTreeMap::new(),
             max_completed_executors_per_framework: 150,
             https_only: false,
             acls: Shared::default(),
@@ -189,6 +193,17 @@ impl Settings {
         {
             let problem = "expected neither revocable nor allocated resources: the estimator decides what is lent";
             return Err(wrong("resources", given, problem.into()));
+        }
+        for (name, value) in &self.executor_environment_variables {
+            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+                let problem =
+                    "expected names that are not empty and contain no `=`, and no zero bytes";
+                return Err(wrong(
+                    "executor_environment_variables",
+                    name,
+                    problem.into(),
+                ));
+            }
         }
         let resources = detect::complete(parsed, given, host, &role);
         let text = self.attributes.as_deref().unwrap_or_default();
@@ -298,6 +313,11 @@ impl Config {
             ),
         ];
         let mut all = settings.chosen.clone();
+        let variables = &settings.executor_environment_variables;
+        if !variables.is_empty() {
+            let shown = serde_json::json!(variables).to_string();
+            all.insert("executor_environment_variables".to_owned(), shown);
+        }
         all.extend(own.map(|(name, value)| (name.to_owned(), value)));
         all
     }
@@ -376,6 +396,14 @@ mod tests {
             long.starts_with("--executor_reregistration_timeout is `16secs`"),
             "{long}"
         );
+        for name in ["", "A=B", "A\0"] {
+            let variables = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            let unusable = error(|s| s.executor_environment_variables = variables);
+            assert!(
+                unusable.starts_with("--executor_environment_variables is"),
+                "{unusable}"
+            );
+        }
         let zero = error(|s| s.oversubscribed_resources_interval = Duration::ZERO);
         assert!(
             zero.starts_with("--oversubscribed_resources_interval is `0ns`"),

@@ -9,12 +9,14 @@
 //! | `command` | the command executor, which runs one task's command |
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
-//! | `sandbox`, `sandboxes`, `procfs`, `detect`, `sys` | directories and their seam, /proc, the host, and the only unsafe code |
+//! | `sandbox`, `sandboxes`, `accounts` | directories and their seam, and as which user a task runs |
+//! | `procfs`, `detect`, `sys` | /proc, the host, and the only unsafe code |
 //! | `config`, `start`, `metrics`, `http`, `sight` | what operators set and see, and who sees what |
 //!
 //! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
 //! `executor-zygote` is [`zygote::main`]. Deliberately absent: any socket, and any concrete module.
 
+mod accounts;
 pub mod agent;
 pub mod command;
 pub mod config;

@@ -3,8 +3,9 @@
 //! Blocking functions: call them beside the mailbox. A file outside the sandbox is never read, whatever the task has put in it.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use http::files::{FileError, Place};
@@ -13,6 +14,15 @@ use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 
 /// The most that is read at once, in bytes.
 pub const PIECE_MAX: u32 = 1024 * 1024;
+
+/// The mode of the directories that lead to sandboxes and volumes: tasks of any user reach their own by its path, and list no others.
+pub const WAY_MODE: u32 = 0o711;
+
+/// The mode of a sandbox, as by Mesos: it is its user's alone, and its group can look.
+pub const SANDBOX_MODE: u32 = 0o750;
+
+/// The mode of `stdout` and `stderr`.
+pub const FILE_MODE: u32 = 0o640;
 
 /// What leads to the newest run of an executor.
 pub const LATEST: &str = "latest";
@@ -38,6 +48,12 @@ pub fn runs(
     path
 }
 
+/// Makes a directory and those above it that are missing, for tasks of any user to pass through.
+pub fn make_way(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(WAY_MODE).create(path)
+}
+
 /// Makes the sandbox of a container, with empty `stdout` and `stderr`, and lets `latest` point to it.
 pub fn create(
     runs: &Path,
@@ -45,7 +61,8 @@ pub fn create(
     owner: Option<(u32, u32)>,
 ) -> io::Result<PathBuf> {
     let sandbox = runs.join(container.as_str());
-    fs::create_dir_all(&sandbox)?;
+    make_way(&sandbox)?;
+    fs::set_permissions(&sandbox, Permissions::from_mode(SANDBOX_MODE))?;
     // A full disk often still has room for a directory, but for nothing in it.
     let disk = nix::sys::statvfs::statvfs(&sandbox)?;
     if disk.blocks() > 0 && disk.blocks_free() == 0 {
@@ -53,11 +70,13 @@ pub fn create(
     }
     for name in ["stdout", "stderr"] {
         let path = sandbox.join(name);
-        fs::OpenOptions::new()
+        let file = fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .mode(0o644)
+            .mode(FILE_MODE)
             .open(&path)?;
+        // Whatever the umask.
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
         }
@@ -164,6 +183,19 @@ mod tests {
         assert_eq!(newest().as_deref(), Some("c2"));
         assert_eq!(super::newest(root.path()), None);
         assert!(first.join("stdout").is_file() && first.join("stderr").is_file());
+    }
+
+    #[test]
+    fn a_sandbox_is_closed_to_strangers_and_the_way_to_it_is_open() {
+        let (root, sandbox) = sandbox();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&sandbox), 0o750);
+        assert_eq!(mode(&sandbox.join("stdout")), 0o640);
+        assert_eq!(mode(&sandbox.join("stderr")), 0o640);
+        let way = sandbox.ancestors().skip(1);
+        for above in way.take_while(|above| *above != root.path()) {
+            assert_eq!(mode(above), 0o711, "{}", above.display());
+        }
     }
 
     #[test]

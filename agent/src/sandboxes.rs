@@ -8,6 +8,7 @@ use std::path::Path;
 use protocol::ContainerId;
 use protocol::message::operator::FilePiece;
 
+use crate::accounts::{Own, RunAs, run_as};
 use crate::operations::volumes::{self, Mount};
 use crate::sandbox::{self, ReadError};
 use crate::sys;
@@ -105,17 +106,13 @@ impl Sandboxes for Directories {
     }
 }
 
-/// Whom the sandbox belongs to, if to somebody else than us.
+/// The user that the sandbox belongs to, if it is another than ours.
 fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
-        return Ok(None);
-    };
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(None);
-    }
-    match sys::credentials(user) {
-        Ok(Some(who)) => Ok(Some((who.uid, who.gid))),
-        Ok(None) => Err(format!("user `{user}` is not known on this host")),
-        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
+    match run_as(user, &Own::unnamed(), sys::account)? {
+        RunAs::Own => Ok(None),
+        RunAs::Other(account) => {
+            let credentials = account.credentials;
+            Ok(Some((credentials.uid, credentials.gid)))
+        }
     }
 }

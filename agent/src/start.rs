@@ -8,8 +8,9 @@
 //! The roof makes the node, the launcher and the modules; nothing here opens a socket or names a concrete module.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,7 @@ use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
 use crate::qos::Qos;
 use crate::recovery::recover;
+use crate::sandbox;
 use crate::sandboxes::{Directories, Sandboxes};
 use crate::status::{StatusUpdates, Waiting};
 
@@ -145,16 +147,18 @@ impl WorkDir {
             work_dir: work_dir(),
             source,
         };
-        std::fs::create_dir_all(path).map_err(unusable)?;
+        sandbox::make_way(path).map_err(unusable)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(path.join("agent.lock"));
         let lock = lock.map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {
                 book::close_to_others(path).map_err(unusable)?;
+                close_ways(path).map_err(unusable)?;
                 Ok(Self {
                     path: path.to_owned(),
                     sandboxes: Arc::new(Directories),
@@ -166,6 +170,11 @@ impl WorkDir {
             }),
             Err(TryLockError::Error(source)) => Err(unusable(source)),
         }
+    }
+
+    /// Whether nothing of this agent, or of one before it, runs any more.
+    pub fn is_over(path: &Path) -> bool {
+        crate::zygote::is_over(path)
     }
 
     /// A work directory that is on no disk of this machine: sandboxes are made as `sandboxes` will have it, what outlives the agent is
@@ -227,6 +236,18 @@ impl WorkDir {
             Holding::Rehearsed { operations, .. } => Keeper::rehearsed(operations.clone()),
         }
     }
+}
+
+/// Lets nobody list the directories of sandboxes and volumes, not even those of an earlier version. The work directory itself has the mode
+/// that it was made with: it may be the operator's, with other things in it.
+fn close_ways(work_dir: &Path) -> io::Result<()> {
+    for name in ["slaves", "volumes"] {
+        let way = work_dir.join(name);
+        if way.is_dir() {
+            std::fs::set_permissions(&way, Permissions::from_mode(sandbox::WAY_MODE))?;
+        }
+    }
+    Ok(())
 }
 
 /// An agent that has been started.

@@ -45,7 +45,54 @@ pub enum Leads {
     Session,
 }
 
-/// Whom the new process runs as.
+/// The umask of every program that is started: what it makes can be read by all who reach its sandbox, and written by its user alone.
+const UMASK: libc::mode_t = 0o022;
+
+/// The first descriptor that no program of others inherits.
+const FIRST_CLOSED: libc::c_uint = 3;
+
+/// Closes whatever this process was started with beyond its standard input, output and error. It must not have opened anything yet.
+pub fn close_inherited() -> io::Result<()> {
+    // SAFETY: it takes numbers only, and nothing in this process owns these descriptors.
+    #[allow(unsafe_code)]
+    let closed =
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST_CLOSED, libc::c_uint::MAX, 0) };
+    match closed {
+        0 => Ok(()),
+        // Linux before 5.9.
+        _ if errno() == libc::ENOSYS => close_listed(),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn close_listed() -> io::Result<()> {
+    let mut open: Vec<RawFd> = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        open.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<RawFd>().ok()),
+        );
+    }
+    for fd in open.into_iter().filter(|&fd| fd > 2) {
+        let _ = nix::unistd::close(fd); // The directory that was just read is closed already.
+    }
+    Ok(())
+}
+
+/// Ignores the signals that ask a whole group of processes to end: whoever does so keeps running until its work is done.
+pub fn ignore_ends() -> io::Result<()> {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    for ends in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        // SAFETY: ignoring a signal runs no handler.
+        #[allow(unsafe_code)]
+        unsafe { signal(ends, SigHandler::SigIgn) }?;
+    }
+    Ok(())
+}
+
+/// The user, with its groups, that the new process runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// User id.
@@ -300,6 +347,10 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
                 return ("become user", errno());
             }
         }
+        libc::umask(UMASK);
+        // Descriptors of a library that forgot to close them on exec. The parent's table is another one. Where the kernel cannot do it
+        // (before 5.9), they are closed on exec.
+        libc::syscall(libc::SYS_close_range, FIRST_CLOSED, libc::c_uint::MAX, 0);
         // After the change of user, which would clear it.
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
             return ("tie to its parent", errno());
@@ -364,18 +415,42 @@ pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
     unsafe { AsyncFd::register(signals) }.map_err(io::Error::from)
 }
 
-/// Whom a user's name means on this host.
-pub fn credentials(user: &str) -> io::Result<Option<Credentials>> {
-    let Some(known) = nix::unistd::User::from_name(user)? else {
-        return Ok(None);
-    };
-    let name = CString::new(user).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let groups = groups(&name, known.gid)?;
-    Ok(Some(Credentials {
-        uid: known.uid.as_raw(),
-        gid: known.gid.as_raw(),
-        groups,
-    }))
+/// A user of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its name.
+    pub name: String,
+    /// Its home directory.
+    pub home: PathBuf,
+    /// Its ids.
+    pub credentials: Credentials,
+}
+
+/// The user of this name, if the host has one.
+pub fn account(user: &str) -> io::Result<Option<Account>> {
+    nix::unistd::User::from_name(user)?
+        .map(describe)
+        .transpose()
+}
+
+/// The user of this id, if the host has one.
+pub fn account_of(uid: u32) -> io::Result<Option<Account>> {
+    let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid))?;
+    known.map(describe).transpose()
+}
+
+fn describe(known: nix::unistd::User) -> io::Result<Account> {
+    let name = CString::new(known.name.as_str());
+    let name = name.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok(Account {
+        credentials: Credentials {
+            uid: known.uid.as_raw(),
+            gid: known.gid.as_raw(),
+            groups: groups(&name, known.gid)?,
+        },
+        name: known.name,
+        home: known.dir,
+    })
 }
 
 fn groups(user: &CStr, main: nix::unistd::Gid) -> io::Result<Vec<u32>> {

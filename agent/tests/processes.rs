@@ -14,7 +14,10 @@ use std::time::Duration;
 use common::*;
 use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher, procfs};
 use protocol::message::operator::ReadSandbox;
-use protocol::{CommandInfo, ExecutorId, KillPolicy, Reason, TaskInfo, TaskState, Termination};
+use protocol::message::task::EndExecutor;
+use protocol::{
+    CommandInfo, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState, Termination,
+};
 use runtime::memory::Network;
 use runtime::prelude::*;
 use transport::unix::Listener;
@@ -281,6 +284,293 @@ fn a_kill_is_polite_at_first_and_certain_after_the_grace() {
     });
 }
 
+/// A program that prints `ready`, then `drained` some time after SIGTERM, and is no direct child of the executor.
+fn draining(prefix: &str) -> String {
+    let script =
+        "trap \"sleep 0.5; echo drained; exit 0\" TERM; echo ready; while :; do sleep 0.05; done";
+    format!("cd / && {prefix} sh -c '{script}'; true")
+}
+
+impl World {
+    /// Waits until the task's standard output contains this.
+    async fn prints(&self, task: &str, text: &str) {
+        self.is(task, TaskState::Running).await;
+        // Bounded like any other wait here; the file is read over the agent's mailbox.
+        for _ in 0..2_000 {
+            let out = self.file(task, "stdout").await;
+            if String::from_utf8_lossy(&out).contains(text) {
+                return;
+            }
+            self.node.clock().sleep(Duration::from_millis(10)).await;
+        }
+        panic!("`{task}` does not print `{text}`");
+    }
+}
+
+/// SPEC 5.4: the shell that started a program ends at SIGTERM, the program has the whole grace period.
+#[test]
+fn a_killed_task_ends_with_its_last_process() {
+    world(|world| async move {
+        world.master.run(vec![
+            shell("grouped", &draining("")),
+            shell("detached", &draining("setsid --wait")),
+        ]);
+        for task in ["grouped", "detached"] {
+            world.prints(task, "ready").await;
+            world.master.kill(task);
+            let status = world.ends(task).await;
+            assert_eq!(
+                (status.state, status.termination),
+                (TaskState::Killed, Some(Termination::Signaled(15))),
+                "{task}"
+            );
+            assert_eq!(
+                world.file(task, "stdout").await,
+                b"ready\ndrained\n",
+                "{task}"
+            );
+        }
+        assert_eq!(world.processes(), [0_i32; 0]);
+    });
+}
+
+/// SPEC 5.4.
+#[test]
+fn a_child_that_ignores_the_kill_has_no_more_than_the_grace() {
+    world(|world| async move {
+        let stubborn = "(trap '' TERM; echo ready; while :; do sleep 0.1; done); true";
+        let policy = KillPolicy {
+            grace_period: Duration::from_millis(300),
+        };
+        world.master.run(vec![TaskInfo {
+            kill_policy: Some(policy),
+            ..shell("t", stubborn)
+        }]);
+        world.prints("t", "ready").await;
+        world.master.kill("t");
+        let status = world.ends("t").await;
+        assert_eq!(
+            (status.state, status.termination),
+            (TaskState::Killed, Some(Termination::Signaled(15)))
+        );
+        assert_eq!(world.processes(), [0_i32; 0]);
+    });
+}
+
+/// A scheduler that ends, a drained agent's maintenance and SHUTDOWN of one executor come this way.
+#[test]
+fn an_executor_that_is_shut_down_drains_its_task() {
+    world(|world| async move {
+        world.master.run(vec![shell("t", &draining(""))]);
+        world.prints("t", "ready").await;
+        world.master.tell(EndExecutor {
+            framework_id: framework_id(),
+            executor_id: ExecutorId::new("t").unwrap(),
+        });
+        assert_eq!(world.ends("t").await.state, TaskState::Killed);
+        assert_eq!(world.file("t", "stdout").await, b"ready\ndrained\n");
+    });
+}
+
+/// The one sandbox in this work directory.
+fn only_sandbox(work_dir: &Path) -> PathBuf {
+    let mut at = work_dir.join("slaves");
+    while !at.join("stdout").exists() {
+        let inside = std::fs::read_dir(&at).unwrap();
+        let entry = inside
+            .map(Result::unwrap)
+            .find(|entry| entry.file_type().unwrap().is_dir());
+        at = entry.unwrap().path();
+    }
+    at
+}
+
+/// SIGUSR1, a refusal by the master, and `kill -9` of the agent end what does not outlive it.
+#[test]
+fn tasks_drain_when_their_agent_leaves_or_dies() {
+    for leaves in [true, false] {
+        let work_dir = tempfile::tempdir().unwrap();
+        let path = work_dir.path().to_owned();
+        let kept = world_in(work_dir, |world| async move {
+            world.master.run(vec![shell("t", &draining(""))]);
+            world.prints("t", "ready").await;
+            if leaves {
+                world.agent.leave();
+                world.agent.ended().await;
+            }
+            drop(world.listener);
+            world.work_dir
+        });
+        // The runtime with all sockets is gone now.
+        bounded("nothing is left", || WorkDir::is_over(&path));
+        let out = std::fs::read_to_string(only_sandbox(&path).join("stdout")).unwrap();
+        assert_eq!(out, "ready\ndrained\n", "leaves: {leaves}");
+        assert_eq!(processes_of(&path), [0_i32; 0]);
+        drop(kept);
+    }
+}
+
+/// Waits without a runtime, up to half a minute.
+fn bounded(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        nix::poll::poll(&mut [], nix::poll::PollTimeout::from(10_u8)).unwrap();
+    }
+    panic!("not within 30 s: {what}");
+}
+
+/// Whether a task may see this variable; cargo sets many others for this test, and the agent runs in it.
+fn is_a_tasks(name: &str) -> bool {
+    let known = [
+        "PATH",
+        "HOME",
+        "USER",
+        "PWD",
+        "MEROS_CONTAINER_ID",
+        "MEROS_AGENT_SCHEME",
+    ];
+    known.contains(&name) || name.starts_with("MESOS_") || name.starts_with("LIBPROCESS_")
+}
+
+fn names(environment: &str) -> Vec<&str> {
+    let pairs = environment.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(name, _)| name).collect()
+}
+
+#[test]
+fn a_task_sees_nothing_of_its_agents_environment() {
+    world(|world| async move {
+        world
+            .master
+            .run(vec![task("t", CommandInfo::program("env", []))]);
+        world.ends("t").await;
+        let out = String::from_utf8(world.file("t", "stdout").await).unwrap();
+        let names = names(&out);
+        for expected in ["PATH", "PWD", "MESOS_TASK_ID", "MESOS_SANDBOX"] {
+            assert!(names.contains(&expected), "{expected}: {out}");
+        }
+        assert!(
+            out.contains(&format!("PWD={}", world.work_dir.path().display())),
+            "{out}"
+        );
+        let leaked: Vec<_> = names.iter().filter(|name| !is_a_tasks(name)).collect();
+        assert!(leaked.is_empty(), "{leaked:?}");
+        assert!(
+            std::env::var_os("CARGO_MANIFEST_DIR").is_some(),
+            "there is something to leak"
+        );
+    });
+}
+
+fn with_executor(id: &str, command: CommandInfo) -> TaskInfo {
+    let executor = ExecutorInfo {
+        executor_id: ExecutorId::new(id).unwrap(),
+        name: String::new(),
+        command,
+        resources: "cpus:0.1;mem:32".parse().unwrap(),
+        data: Vec::new(),
+        shutdown_grace_period: None,
+        labels: Default::default(),
+    };
+    TaskInfo {
+        command: None,
+        executor: Some(executor),
+        ..shell(id, "")
+    }
+}
+
+#[test]
+fn a_frameworks_executor_sees_nothing_of_the_agents_environment() {
+    world(|world| async move {
+        world
+            .master
+            .run(vec![with_executor("e", CommandInfo::program("env", []))]);
+        world.ends("e").await;
+        let out = String::from_utf8(world.file("e", "stdout").await).unwrap();
+        let names = names(&out);
+        assert!(
+            names.contains(&"MESOS_EXECUTOR_ID") && names.contains(&"PWD"),
+            "{out}"
+        );
+        let leaked: Vec<_> = names
+            .iter()
+            .filter(|name| !is_a_tasks(name) && !name.starts_with("MEROS_EXECUTOR_"))
+            .collect();
+        assert!(leaked.is_empty(), "{leaked:?}");
+    });
+}
+
+/// A descriptor that whoever started the agent left open, and the zygote's `/proc/PID/environ`, can be read by tasks of its user.
+#[test]
+fn nothing_that_the_agent_inherited_reaches_its_processes() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    let inherited = secret.reopen().unwrap();
+    let none = nix::fcntl::FdFlag::empty();
+    nix::fcntl::fcntl(&inherited, nix::fcntl::FcntlArg::F_SETFD(none)).unwrap();
+    let leaked = move |pid: i32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut targets = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        targets.any(|target| target == secret.path())
+    };
+    assert!(
+        leaked(std::process::id() as i32),
+        "there is something to inherit"
+    );
+    world(|world| async move {
+        world.master.run(vec![
+            shell("t", "sleep 1000"),
+            with_executor("e", CommandInfo::shell("sleep 1000")),
+        ]);
+        world.is("t", TaskState::Running).await;
+        eventually(&world.node, 10, "both run", || world.processes().len() >= 2).await;
+        let own = std::process::id() as i32;
+        let (program, work_dir) = (zygote_program(), world.work_dir.path());
+        let of_this_world = |pid: i32| {
+            let holds = |pid: i32| {
+                let fds = std::fs::read_dir(format!("/proc/{pid}/fd"))
+                    .into_iter()
+                    .flatten();
+                let mut targets = fds
+                    .flatten()
+                    .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+                targets.any(|target| target.starts_with(work_dir))
+            };
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+            exe.is_ok_and(|exe| exe == program) && holds(pid)
+        };
+        let processes = procfs::processes().unwrap();
+        let descendants = procfs::descendants(&processes, &[own]);
+        let ours: Vec<i32> = descendants
+            .into_iter()
+            .filter(|&pid| of_this_world(pid))
+            .collect();
+        assert!(ours.len() >= 2, "the zygote and an executor: {ours:?}");
+        for pid in ours.into_iter().chain(world.processes()) {
+            assert!(!leaked(pid), "process {pid} has the descriptor");
+            assert_eq!(
+                procfs::variable(pid, "CARGO_MANIFEST_DIR"),
+                None,
+                "process {pid}"
+            );
+        }
+    });
+    drop(inherited);
+}
+
+#[test]
+fn a_task_has_the_usual_umask() {
+    world(|world| async move {
+        world.master.run(vec![shell("t", "umask")]);
+        world.ends("t").await;
+        assert_eq!(world.file("t", "stdout").await, b"0022\n");
+    });
+}
+
 /// The fault list: nothing a task started outlives it.
 #[test]
 fn a_grandchild_does_not_outlive_its_task_not_even_in_a_session_of_its_own() {
@@ -348,16 +638,8 @@ fn when_the_agent_is_gone_nothing_it_started_is_left() {
         drop(world.listener);
         world.work_dir
     });
-    // The runtime with all sockets is gone now.
-    let mut left = processes_of(&path);
-    for _ in 0..500 {
-        if left.is_empty() {
-            break;
-        }
-        nix::poll::poll(&mut [], nix::poll::PollTimeout::from(10_u8)).unwrap();
-        left = processes_of(&path);
-    }
-    assert_eq!(left, [0_i32; 0]);
+    // The runtime with all sockets is gone now, and the task ignores SIGTERM.
+    bounded("nothing is left", || processes_of(&path).is_empty());
     drop(kept);
 }
 

@@ -19,7 +19,9 @@ use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::{DoorFlags, own_names};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, boolean, domain, duration, master_address};
+use crate::flags::{
+    Text, Threads, ThreadsFlag, Variables, boolean, domain, duration, master_address, variables,
+};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
@@ -184,7 +186,13 @@ pub struct AgentFlags {
         value_name = "COUNT"
     )]
     pub max_completed_executors_per_framework: Option<usize>,
-    /// Run each task as its own user; `--switch_user=false` or `--no_switch_user`: as the agent's [default: true]
+    /// What executors and their tasks find in their environment: JSON, as in `{"PATH": "/bin:/usr/bin"}`, or file:///path. Beside it they
+    /// have `MESOS_*` and `LIBPROCESS_*` variables, PATH, their user's HOME and USER, PWD, and what their commands say; nothing of the
+    /// agent's own environment
+    #[arg(long, env = "MESOS_EXECUTOR_ENVIRONMENT_VARIABLES", value_parser = variables, value_name = "JSON")]
+    pub executor_environment_variables: Option<Variables>,
+    /// Run each task as its own user; `--switch_user=false` or `--no_switch_user`: as the agent's. An agent that is not root's refuses tasks
+    /// of other users unless it is false [default: true]
     #[arg(long, env = "MESOS_SWITCH_USER", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub switch_user: Option<bool>,
@@ -204,6 +212,11 @@ impl AgentFlags {
         let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
         settings.chosen = chosen.into();
         settings.switch_user = self.switch_user.unwrap_or(true);
+        if let Some(Variables(variables)) = &self.executor_environment_variables {
+            settings
+                .executor_environment_variables
+                .clone_from(variables);
+        }
         if let Some(count) = self.max_completed_executors_per_framework {
             settings.max_completed_executors_per_framework = count;
         }
@@ -294,6 +307,8 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
 
 /// How long an agent may take to end its tasks and say farewell when it is stopped.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
+/// How often an agent that leaves looks whether its tasks have ended.
+const LEAVE_LOOK: Duration = Duration::from_millis(20);
 
 /// Starts an agent on this thread, and says where it listens.
 pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
@@ -341,6 +356,12 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     let patience = settings.recovery_timeout;
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
+    let path = config.work_dir().to_owned();
+    if config.settings().switch_user && !nix::unistd::geteuid().is_root() {
+        tracing::info!(
+            "not run by root: tasks of other users are refused; --switch_user=false runs all tasks as this user"
+        );
+    }
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
     let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), patience)
@@ -393,11 +414,18 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
             Leaves::WhenTold(signals) if !signals.is_told_to_leave() => started.go_away(),
             _ => started.leave(),
         }
-        let _ = node.clock().timeout(LEAVE_PATIENCE, started.ended()).await; // The launcher kills what is left.
+        let clock = node.clock().clone();
+        let end = clock.timeout(LEAVE_PATIENCE, started.ended()).await;
         pages.stop(node.clock()).await;
         node.shutdown().await;
         drop(executors);
         endpoint.close().await;
+        // Unless executors wait for the next process, it ends when nothing of it runs. The launcher ends what is left.
+        let stays = matches!(end, Ok(::agent::AgentEnd::Departed { .. }));
+        let until = clock.now() + LEAVE_PATIENCE;
+        while !stays && !WorkDir::is_over(&path) && clock.now() < until {
+            clock.sleep(LEAVE_LOOK).await;
+        }
     };
     Ok((
         address,

@@ -3,6 +3,7 @@
 //! Flags are spelled as Mesos spells them (`--work_dir`); the dash form is accepted everywhere. A value may be `file:///path`, which is
 //! then the file's content. Durations are Mesos' too (`15secs`). Nothing here starts anything.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
@@ -153,6 +154,30 @@ pub fn shown(text: &str) -> String {
     without_password(text).chars().take(80).collect()
 }
 
+/// Variables of an environment, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(pub BTreeMap<String, String>);
+
+/// Reads variables of an environment: an object of JSON, or a file of it. Values may be secrets, and are not repeated.
+pub fn variables(text: &str) -> Result<Variables, String> {
+    let expected = r#"expected an object of JSON with texts, such as {"PATH": "/bin:/usr/bin"}"#;
+    let Text(text) = text.parse()?;
+    let object: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(&text).map_err(|_| expected.to_owned())?;
+    let one = |(name, value): (String, serde_json::Value)| match value {
+        serde_json::Value::String(value) => Ok((name, value)),
+        _ => Err(format!(
+            "the value of `{}` is no text: {expected}",
+            shown(&name)
+        )),
+    };
+    object
+        .into_iter()
+        .map(one)
+        .collect::<Result<_, _>>()
+        .map(Variables)
+}
+
 /// Reads `NAME=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -223,6 +248,26 @@ mod tests {
         ] {
             let error = domain(wrong).unwrap_err();
             assert!(error.contains(hint), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn variables_are_texts_of_an_object_and_never_repeated() {
+        let read = variables(r#"{"PATH": "/bin", "A": ""}"#).unwrap();
+        assert_eq!(read.0["PATH"], "/bin");
+        assert_eq!(read.0.len(), 2);
+        for (wrong, words) in [
+            ("", "an object of JSON"),
+            ("PATH=secret", "an object of JSON"),
+            (r#"["secret"]"#, "an object of JSON"),
+            (r#"{"A": "secret", "B": 5}"#, "`B` is no text"),
+            ("file:///no/such/file", "/no/such/file"),
+        ] {
+            let error = variables(wrong).unwrap_err();
+            assert!(
+                error.contains(words) && !error.contains("secret"),
+                "{error}"
+            );
         }
     }
 

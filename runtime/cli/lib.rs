@@ -34,6 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use nix::sys::stat::{Mode, umask};
 use tokio::task::LocalSet;
 
 use crate::failure::{Failure, Outcome, USAGE};
@@ -98,6 +99,10 @@ enum Verb {
     #[command(hide = true, name = "executor-zygote")]
     ExecutorZygote,
 }
+
+/// The umask of every verb, whatever it was started with: what is made on the disk is its user's alone, unless its mode says more.
+/// Others can pass through directories, where tasks of other users may have their sandboxes; those that keep state are closed to them.
+const UMASK: nix::libc::mode_t = 0o066;
 
 impl Verb {
     /// What is logged unless the user says otherwise.
@@ -165,6 +170,7 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Verb::ExecutorZygote = cli.verb {
         return ::agent::zygote::main();
     }
+    umask(Mode::from_bits_truncate(UMASK));
     match perform(cli, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => print::report(&failure).into(),

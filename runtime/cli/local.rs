@@ -340,13 +340,25 @@ impl LocalCluster {
 
     /// Stops agents and then the master, in good order; tells if one had fallen.
     pub fn stop(mut self) -> Outcome {
+        self.begin_stop();
         let outcomes: Vec<_> = self.members.drain(..).map(Member::stop).collect();
         outcomes.into_iter().collect()
     }
 }
 
+impl LocalCluster {
+    /// Asks all agents at once to stop: the tasks of each have their grace period.
+    fn begin_stop(&mut self) {
+        let agents = self.agents.len();
+        for agent in self.members.iter_mut().take(agents) {
+            agent.begin_stop();
+        }
+    }
+}
+
 impl Drop for LocalCluster {
     fn drop(&mut self) {
+        self.begin_stop();
         // In order: agents first.
         self.members.drain(..).for_each(drop);
     }

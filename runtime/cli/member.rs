@@ -98,6 +98,11 @@ impl Member {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Asks it to stop in good order. It may take a while, so that others are asked meanwhile.
+    pub fn begin_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
     /// Stops it in good order and waits for its end; tells if it had fallen before.
     pub fn stop(mut self) -> Outcome {
         self.finish()

@@ -6,7 +6,7 @@ use protocol::message::registration::UnregisterAgent;
 use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Leave, WhenEnded};
-use crate::container::events::KillEverything;
+use crate::container::events::EndEverything;
 use crate::container::keeping::Depart;
 use crate::ledger::{ForgetEverything, Ledger};
 use crate::operations;
@@ -54,7 +54,7 @@ impl Agent {
     /// Its master is told that it leaves once the disk has forgotten it, and not before: a next process that finds what it kept goes on as this
     /// agent, and its tasks may not have been called gone.
     fn leave(&mut self, ctx: &mut Context<Self>) {
-        self.containerizer.tell_always(KillEverything);
+        self.containerizer.tell_always(EndEverything);
         let Some(ledger) = &self.ledger else {
             return self.unregister(ctx);
         };

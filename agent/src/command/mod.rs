@@ -1,8 +1,11 @@
 //! The command executor: runs one task's command and reports how it is (SPEC 5.4).
 //!
 //! Lives in a process of its own, forked from the zygote. Hears its agent through the executor driver, and the ends of its
-//! children through a signal descriptor. As a subreaper it inherits whatever the command leaves behind, and kills it before it
-//! reports the end, so that a task that has ended runs nowhere. It reads no output and keeps nothing on disk.
+//! children through a signal descriptor. As a subreaper it inherits every process that the command leaves behind, so it knows
+//! all processes of the task, those in sessions of their own too. A task that is killed gets SIGTERM in all of them, and SIGKILL
+//! in those that run when the grace period is over: the end of the shell that started them cuts nothing short. Where the command
+//! ends by itself, the processes that it left behind are killed at once, as by Mesos. The end of the task is reported when none of
+//! them runs. It reads no output and keeps nothing on disk.
 
 pub mod outcome;
 mod program;
@@ -27,6 +30,7 @@ use tokio::io::unix::AsyncFd;
 pub use self::program::program;
 
 use self::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
+use crate::accounts::Own;
 use crate::procfs;
 use crate::sys;
 use crate::zygote::{child_signals, ended_child, forget_signals, kill_all, wire::LaunchRequest};
@@ -37,9 +41,12 @@ pub const UNCLEAN: i32 = 1;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 const SWEEPS_MAX: u32 = 250;
 
-/// Runs the command executor in this process. Its exit status 0 says that it has left nothing behind.
-pub fn run(request: &LaunchRequest) -> i32 {
-    match serve(request) {
+/// Part of the agent's grace period that a task gets; the rest is for its end to be reported.
+const GRACE_SHARE: f64 = 0.8;
+
+/// Runs the command executor in this process, whose user is `own`. Its exit status 0 says that it has left nothing behind.
+pub fn run(request: &LaunchRequest, own: Own) -> i32 {
+    match serve(request, own) {
         Ok(never) => match never {},
         Err(error) => {
             eprintln!("command executor: {error}");
@@ -48,22 +55,26 @@ pub fn run(request: &LaunchRequest) -> i32 {
     }
 }
 
-fn serve(request: &LaunchRequest) -> Result<Infallible, Box<dyn Error>> {
+fn serve(request: &LaunchRequest, own: Own) -> Result<Infallible, Box<dyn Error>> {
     let environment = Environment::from(|name| request.environment.get(name).cloned())?;
-    let (variables, user) = (request.environment.clone(), request.user.clone());
+    let starts_as = StartsAs {
+        variables: request.environment.clone(),
+        user: request.user.clone(),
+        own,
+    };
     executor_driver::run_alone(environment, |node, environment| async move {
-        live(node, environment, variables, user).await
+        live(node, environment, starts_as).await
     })?
 }
 
 async fn live(
     node: Node,
     environment: Environment,
-    variables: BTreeMap<String, String>,
-    user: Option<String>,
+    starts_as: StartsAs,
 ) -> Result<Infallible, Box<dyn Error>> {
     let signals = Arc::new(sys::watch(child_signals()?)?);
-    let runner = node.spawn("runner", Runner::new(variables, user, signals))?;
+    let grace = environment.shutdown_grace_period.mul_f64(GRACE_SHARE);
+    let runner = node.spawn("runner", Runner::new(starts_as, grace, signals))?;
     let executor = CommandExecutor {
         runner: runner.clone(),
     };
@@ -168,7 +179,7 @@ struct End {
     grace: Option<Duration>,
 }
 
-/// The agent is gone: end everything at once.
+/// The agent is gone for good: end the task, and report nothing.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Abandon;
@@ -188,9 +199,25 @@ struct Running {
     sweeps: u32,
 }
 
-struct Runner {
+impl Running {
+    /// The grace period that the task asks for.
+    fn grace(&self) -> Duration {
+        let policy = self.task.kill_policy;
+        policy.map_or(GRACE_DEFAULT, |policy| policy.grace_period)
+    }
+}
+
+/// What the task's main process is started with, beside its command.
+struct StartsAs {
     variables: BTreeMap<String, String>,
     user: Option<String>,
+    own: Own,
+}
+
+struct Runner {
+    starts_as: StartsAs,
+    /// The longest grace period of a task whose agent is gone.
+    abandoned_grace: Duration,
     signals: Arc<AsyncFd<SignalFd>>,
     tells_killing: bool,
     running: Option<Running>,
@@ -201,16 +228,16 @@ struct Runner {
 
 impl Runner {
     fn new(
-        mut variables: BTreeMap<String, String>,
-        user: Option<String>,
+        mut starts_as: StartsAs,
+        abandoned_grace: Duration,
         signals: Arc<AsyncFd<SignalFd>>,
     ) -> Self {
         // The task must not be able to speak for its executor.
-        variables.remove(environment::TOKEN);
-        variables.remove(environment::SOCKET);
+        starts_as.variables.remove(environment::TOKEN);
+        starts_as.variables.remove(environment::SOCKET);
         Self {
-            variables,
-            user,
+            starts_as,
+            abandoned_grace,
             signals,
             tells_killing: false,
             running: None,
@@ -237,7 +264,7 @@ impl Runner {
         });
     }
 
-    /// Takes ended children away; with the main process gone, ends what it left behind.
+    /// Takes ended children away; with the main process gone, ends the processes that it left behind, or waits for them.
     fn reap(&mut self, ctx: &mut Context<Self>) {
         let Some(running) = &mut self.running else {
             return;
@@ -257,6 +284,9 @@ impl Runner {
         };
         if childless {
             return self.finish(termination, true, ctx);
+        }
+        if running.kill.has_time(ctx.clock().now()) {
+            return; // They got SIGTERM. The last one's end wakes us, or the deadline does.
         }
         running.sweeps += 1;
         if running.sweeps > SWEEPS_MAX {
@@ -289,12 +319,15 @@ impl Runner {
         }
     }
 
-    /// Asks the task to end, and makes sure of it after `grace`.
+    /// Asks the processes of the task to end, and kills those that still run after `grace`.
     fn begin_kill(&mut self, grace: Duration, ctx: &mut Context<Self>) {
         let tells_killing = self.tells_killing && !self.abandoned;
         let Some(running) = &mut self.running else {
             return;
         };
+        if running.ended.is_some() && !running.kill.is_wanted() {
+            return; // It has ended by itself, and the processes that it left behind are being killed.
+        }
         let now = ctx.clock().now();
         let step = running.kill.wish(now, grace);
         if let KillStep::Begin(_) = step {
@@ -303,7 +336,7 @@ impl Runner {
                     .driver
                     .update(status(&running.task.task_id, TaskState::Killing, ctx));
             }
-            let _ = killpg(ProcessId::from_raw(running.main), Signal::SIGTERM);
+            terminate(running.main);
         }
         if let KillStep::Begin(deadline) | KillStep::Shorten(deadline) = step {
             ctx.after(deadline - now, |runner, ctx| {
@@ -312,9 +345,31 @@ impl Runner {
                 {
                     kill_descendants(running.main);
                     let _ = kill(ProcessId::from_raw(running.main), Signal::SIGKILL);
+                    runner.reap(ctx);
                 }
             });
         }
+    }
+}
+
+/// Asks the main process's group, and every other descendant of this executor, to end. Each process gets one SIGTERM: many take a
+/// second one for impatience. Stopped processes go on, to handle it.
+fn terminate(main: i32) {
+    let group = ProcessId::from_raw(main);
+    // In one step, so that no process of the group that forks meanwhile is missed.
+    let _ = killpg(group, Signal::SIGTERM);
+    let _ = killpg(group, Signal::SIGCONT);
+    let Ok(processes) = procfs::processes() else {
+        return;
+    };
+    let all = procfs::descendants(&processes, &[ProcessId::this().as_raw()]);
+    let detached = processes
+        .iter()
+        .filter(|process| process.group != main && all.contains(&process.pid));
+    for process in detached {
+        let pid = ProcessId::from_raw(process.pid);
+        let _ = kill(pid, Signal::SIGTERM);
+        let _ = kill(pid, Signal::SIGCONT);
     }
 }
 
@@ -360,7 +415,7 @@ impl Handler<Launch> for Runner {
             return driver.update(failed("a command executor runs one task only".into(), ctx));
         }
         driver.update(status(&task.task_id, TaskState::Starting, ctx));
-        let mut variables = self.variables.clone();
+        let mut variables = self.starts_as.variables.clone();
         variables.insert("MESOS_TASK_ID".into(), task.task_id.to_string());
         let started = task
             .command
@@ -370,9 +425,8 @@ impl Handler<Launch> for Runner {
                 let program = program(
                     command,
                     &variables,
-                    self.user.as_deref(),
-                    None,
-                    None,
+                    &self.starts_as.own,
+                    self.starts_as.user.as_deref(),
                     sys::Leads::Group,
                 )?;
                 sys::spawn(&program).map_err(|error| error.to_string())
@@ -416,13 +470,10 @@ impl Handler<End> for Runner {
         {
             return;
         }
-        let own = running
-            .task
-            .kill_policy
-            .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+        let own = running.grace();
         let grace = match (task_id, grace) {
             // A shutdown leaves less time than the agent will wait.
-            (None, Some(grace)) => own.min(grace.mul_f64(0.8)),
+            (None, Some(grace)) => own.min(grace.mul_f64(GRACE_SHARE)),
             (_, grace) => grace.unwrap_or(own),
         };
         self.begin_kill(grace, ctx);
@@ -434,7 +485,10 @@ impl Handler<Abandon> for Runner {
     fn handle(&mut self, _: Abandon, ctx: &mut Context<Self>) {
         self.abandoned = true;
         match &self.running {
-            Some(_) => self.begin_kill(Duration::ZERO, ctx),
+            Some(running) => {
+                let grace = running.grace().min(self.abandoned_grace);
+                self.begin_kill(grace, ctx);
+            }
             None if self.finished.is_none() => self.over(true),
             None => {}
         }

@@ -104,6 +104,11 @@ impl Kill {
         }
     }
 
+    /// Whether the task was asked to end and still has time to.
+    pub fn has_time(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| now < deadline)
+    }
+
     /// Whether it is time to be certain.
     pub fn is_due(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
@@ -169,5 +174,7 @@ mod tests {
         assert_eq!(kill.wish(at(1), second * 5), KillStep::Nothing);
         assert_eq!(kill.wish(at(1), second), KillStep::Shorten(at(2)));
         assert!(!kill.is_due(at(1)) && kill.is_due(at(2)));
+        assert!(kill.has_time(at(1)) && !kill.has_time(at(2)));
+        assert!(!Kill::default().has_time(at(0)), "nobody asked for its end");
     }
 }

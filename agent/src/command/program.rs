@@ -1,30 +1,46 @@
 //! How a command of the wire becomes a program to start: its argv, its environment and its user.
 //!
-//! Looks at this process's environment and at the host's users; remembers nothing.
+//! Looks at the host's users; remembers nothing. The environment of the agent is not passed on: it may hold secrets.
 
 use std::collections::BTreeMap;
-use std::os::fd::RawFd;
-use std::path::PathBuf;
 
+use executor_driver::environment as variable;
 use protocol::CommandInfo;
 
+use crate::accounts::{Own, RunAs, run_as};
 use crate::sys::{self, Program};
 
-/// A command as a program to start: its argv, its environment, and the user it becomes.
+/// Where programs are looked up unless something else is said, as by Mesos.
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command as a program to start: its argv, its environment, and the user that it becomes. It starts in its parent's directory, with
+/// its parent's output.
 ///
-/// The environment is this process's own without what belongs to an agent or an outer executor, then what the agent sets,
-/// then the command's.
+/// The environment is `PATH`, its user's `HOME` and `USER`, and the sandbox as `PWD`, then the variables that the agent sets, then
+/// the command's. The later one wins.
 pub fn program(
     command: &CommandInfo,
     variables: &BTreeMap<String, String>,
+    own: &Own,
     user: Option<&str>,
-    directory: Option<PathBuf>,
-    output: Option<(RawFd, RawFd)>,
     leads: sys::Leads,
 ) -> Result<Program, String> {
-    let own = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let environment = environment_of(own, variables, &command.environment);
+    let run_as = run_as(user, own, sys::account)?;
+    let account = match &run_as {
+        RunAs::Own => own.account(),
+        RunAs::Other(account) => Some(account),
+    };
+    let mut environment = BTreeMap::from([("PATH".to_owned(), PATH_DEFAULT.to_owned())]);
+    if let Some(account) = account {
+        environment.insert("USER".to_owned(), account.name.clone());
+        let home = account.home.to_string_lossy().into_owned();
+        environment.insert("HOME".to_owned(), home);
+    }
+    if let Some(sandbox) = variables.get(variable::SANDBOX) {
+        environment.insert("PWD".to_owned(), sandbox.clone());
+    }
+    environment.extend(variables.clone());
+    environment.extend(command.environment.clone());
     let (file, arguments) = match command.shell {
         true => (
             "/bin/sh".to_owned(),
@@ -38,61 +54,30 @@ pub fn program(
     Ok(Program {
         file,
         arguments,
-        environment,
-        directory,
-        output,
+        environment: environment.into_iter().collect(),
+        directory: None,
+        output: None,
         leads,
-        credentials: switch_to(user)?,
+        credentials: match run_as {
+            RunAs::Own => None,
+            RunAs::Other(account) => Some(account.credentials),
+        },
     })
-}
-
-/// Whom to become: nobody else unless we are root and another user is asked for.
-fn switch_to(user: Option<&str>) -> Result<Option<sys::Credentials>, String> {
-    let Some(user) = user.filter(|user| !user.is_empty() && *user != "root") else {
-        return Ok(None);
-    };
-    if !nix::unistd::geteuid().is_root() {
-        return Ok(None);
-    }
-    match sys::credentials(user) {
-        Ok(Some(credentials)) => Ok(Some(credentials)),
-        Ok(None) => Err(format!("user `{user}` is not known on this host")),
-        Err(error) => Err(format!("user `{user}` cannot be looked up: {error}")),
-    }
-}
-
-fn environment_of(
-    own: impl Iterator<Item = (String, String)>,
-    agents: &BTreeMap<String, String>,
-    commands: &BTreeMap<String, String>,
-) -> Vec<(String, String)> {
-    let foreign = |name: &str| {
-        ["MESOS_", "MEROS_", "LIBPROCESS_"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-    };
-    let mut all: BTreeMap<String, String> = own.filter(|(name, _)| !foreign(name)).collect();
-    all.extend(agents.clone());
-    all.extend(commands.clone());
-    all.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn started(command: &CommandInfo, variables: &BTreeMap<String, String>) -> Program {
+        let own = Own::look_up().unwrap();
+        program(command, variables, &own, None, sys::Leads::Group).unwrap()
+    }
+
     #[test]
     fn a_shell_command_and_a_program_become_their_argv() {
         let check = |command: CommandInfo, file: &str, arguments: &[&str]| {
-            let program = program(
-                &command,
-                &BTreeMap::new(),
-                None,
-                None,
-                None,
-                sys::Leads::Group,
-            )
-            .unwrap();
+            let program = started(&command, &BTreeMap::new());
             assert_eq!(
                 (program.file.as_str(), program.arguments),
                 (file, arguments.iter().map(|&a| a.into()).collect())
@@ -115,29 +100,49 @@ mod tests {
         check(bare, "true", &["true"]);
     }
 
+    fn pairs(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
     #[test]
-    fn the_commands_variables_win_and_those_of_an_outer_agent_are_left_out() {
-        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs
-                .iter()
-                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-                .collect()
-        };
-        let own = pairs(&[
-            ("PATH", "/bin"),
-            ("MESOS_WORK_DIR", "/outer"),
-            ("HOME", "/root"),
-        ]);
+    fn a_program_has_its_users_environment_and_none_of_the_agents() {
         let agents = pairs(&[("MESOS_SANDBOX", "/s")]);
-        let commands = pairs(&[("HOME", "/home/x")]);
-        let expected = pairs(&[
-            ("HOME", "/home/x"),
-            ("MESOS_SANDBOX", "/s"),
-            ("PATH", "/bin"),
-        ]);
+        let program = started(&CommandInfo::shell("env"), &agents);
+        let environment: BTreeMap<_, _> = program.environment.into_iter().collect();
+        let own = Own::look_up().unwrap();
+        let mut expected = agents;
+        expected.extend(pairs(&[("PATH", PATH_DEFAULT), ("PWD", "/s")]));
+        if let Some(account) = own.account() {
+            expected.insert("USER".to_owned(), account.name.clone());
+            expected.insert("HOME".to_owned(), account.home.display().to_string());
+        }
         assert_eq!(
-            environment_of(own.into_iter(), &agents, &commands),
-            Vec::from_iter(expected)
+            environment, expected,
+            "cargo sets many more in this process"
         );
+    }
+
+    #[test]
+    fn the_commands_variables_win_over_the_agents() {
+        let agents = pairs(&[("MESOS_SANDBOX", "/s"), ("PATH", "/agent"), ("HOME", "/a")]);
+        let command = CommandInfo {
+            environment: pairs(&[("HOME", "/home/x"), ("MESOS_SANDBOX", "/t")]),
+            ..CommandInfo::shell("env")
+        };
+        let program = started(&command, &agents);
+        for (name, value) in [
+            ("HOME", "/home/x"),
+            ("MESOS_SANDBOX", "/t"),
+            ("PATH", "/agent"),
+            ("PWD", "/s"),
+        ] {
+            let found = program.environment.iter().find(|(known, _)| known == name);
+            assert_eq!(
+                found.map(|(_, value)| value.as_str()),
+                Some(value),
+                "{name}"
+            );
+        }
     }
 }

@@ -124,9 +124,13 @@ fn variables(
         let backoff = duration::format(backoff);
         all.push((variable::SUBSCRIPTION_BACKOFF_MAX, backoff));
     }
+    let chosen = &config.settings.executor_environment_variables;
     if let Some(address) = config.container_address() {
         all.push((variable::CONTAINER_IP, address.to_string()));
-        all.push((variable::LIBPROCESS_IP, address.to_string()));
+        // The one variable of the agent's that the operator may choose, as by Mesos.
+        if !chosen.contains_key(variable::LIBPROCESS_IP) {
+            all.push((variable::LIBPROCESS_IP, address.to_string()));
+        }
     }
     if let Some(role) = allocation_role(container) {
         all.push((variable::ALLOCATION_ROLE, role));
@@ -141,7 +145,9 @@ fn variables(
         }
     }
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    all.into_iter().map(owned).collect()
+    let mut variables = chosen.clone();
+    variables.extend(all.into_iter().map(owned));
+    variables
 }
 
 /// The role whose resources the executor has, or its first task if it has none of its own.
@@ -252,6 +258,30 @@ mod tests {
         assert_eq!(of(None, None), "");
         assert_eq!(of(Some("a.example"), Some([10, 0, 0, 7])), "10.0.0.7");
         assert_eq!(of(Some("10.0.0.8"), None), "10.0.0.8");
+    }
+
+    #[test]
+    fn an_executor_finds_what_its_operator_chose_unless_the_agent_sets_it() {
+        let chosen = [
+            ("LD_LIBRARY_PATH", "/opt/lib"),
+            ("PATH", "/opt/bin"),
+            ("MESOS_SANDBOX", "/elsewhere"),
+            ("LIBPROCESS_IP", "10.0.0.9"),
+        ];
+        let chosen = chosen.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = environment_of(false, true, |settings| {
+            settings.address = Some([10, 0, 0, 7].into());
+            settings.executor_environment_variables = chosen.into();
+        });
+        for (name, value) in [
+            ("LD_LIBRARY_PATH", "/opt/lib"),
+            ("PATH", "/opt/bin"),
+            ("MESOS_SANDBOX", "/w/sandbox"),
+            ("LIBPROCESS_IP", "10.0.0.9"),
+            ("MESOS_CONTAINER_IP", "10.0.0.7"),
+        ] {
+            assert_eq!(environment[name], value, "{name}");
+        }
     }
 
     /// SPEC 2.5: what the name resolves to may be another machine, or nothing.

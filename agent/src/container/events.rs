@@ -54,10 +54,10 @@ pub struct TaskClosed {
 #[rtype(result = "()")]
 pub struct Correct(pub Vec<QosCorrection>);
 
-/// Everything must end at once, and the agent will not come back as itself.
+/// Every executor must end within its grace period, and the agent will not come back as itself.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct KillEverything;
+pub struct EndEverything;
 
 /// What is here that a master must know?
 #[derive(Message, Clone, Copy, Debug)]
@@ -369,9 +369,9 @@ impl Handler<Correct> for Containerizer {
     }
 }
 
-impl Handler<KillEverything> for Containerizer {
+impl Handler<EndEverything> for Containerizer {
     type Result = ();
-    fn handle(&mut self, _: KillEverything, ctx: &mut Context<Self>) {
+    fn handle(&mut self, _: EndEverything, ctx: &mut Context<Self>) {
         self.keep_nothing();
         let all: Vec<ContainerId> = self
             .containers
@@ -379,7 +379,7 @@ impl Handler<KillEverything> for Containerizer {
             .map(|(_, container)| container.id.clone())
             .collect();
         for id in all {
-            self.with(&id, ctx, Container::destroy);
+            self.shut_down(&id, ctx);
         }
     }
 }

@@ -72,8 +72,10 @@ impl Recipe {
         };
         let (ours, theirs) = UnixStream::pair().map_err(start)?;
         let mut command = Command::new(&self.program);
+        // Executors and tasks of this user can read a zygote's environment: it has none of the agent's.
         command
             .args(&self.arguments)
+            .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().map_err(start)?;
         // The command holds the zygote's end; without it the zygote's death shows.

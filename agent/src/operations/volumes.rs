@@ -4,9 +4,10 @@
 //! root in the same way, and one on a MOUNT disk is the mounted file system itself. A sandbox has a link to it, as Mesos' `filesystem/posix`
 //! makes it. No link that a task has put into its sandbox is followed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -14,6 +15,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::symlinkat;
 use resources::{Resource, Resources, SourceKind};
+
+use crate::sandbox;
 
 /// A volume that a container uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +78,14 @@ pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
         };
     }
     discard(work_dir, &path).map_err(failed)?;
-    fs::create_dir_all(&path).map_err(failed)
+    sandbox::make_way(&path).map_err(failed)?;
+    // A shared one belongs to no user, so all of them may look.
+    let mode = if volume.is_shared() {
+        0o755
+    } else {
+        sandbox::SANDBOX_MODE
+    };
+    fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)
 }
 
 /// Removes the directory of a volume with all that is in it; of a mounted disk only what is in it.
@@ -143,14 +153,20 @@ pub fn link(sandbox: &Path, mount: &Mount, owner: Option<(u32, u32)>) -> io::Res
     };
     let mut at = File::open(sandbox)?;
     for part in directories {
-        match nix::sys::stat::mkdirat(at.as_fd(), *part, Mode::from_bits_truncate(0o755)) {
-            Err(error) if error != Errno::EEXIST => return Err(error.into()),
-            _ => {}
-        }
+        let mode = Mode::from_bits_truncate(0o755);
+        let made = match nix::sys::stat::mkdirat(at.as_fd(), *part, mode) {
+            Ok(()) => true,
+            Err(Errno::EEXIST) => false,
+            Err(error) => return Err(error.into()),
+        };
         let how = OpenHow::new()
             .flags(OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         at = File::from(openat2(at.as_fd(), *part, how)?);
+        if made {
+            // Whatever the umask: it is in a sandbox, whose user may look into it.
+            at.set_permissions(Permissions::from_mode(0o755))?;
+        }
     }
     match symlinkat(&volume, at.as_fd(), *name) {
         // A further task of the same executor uses it as well.
@@ -204,10 +220,12 @@ mod tests {
         let work_dir = tempfile::tempdir().unwrap();
         let volume = volume("eng", None);
         let path = path(work_dir.path(), &volume).unwrap();
-        fs::create_dir_all(&path).unwrap();
+        sandbox::make_way(&path).unwrap();
         fs::write(path.join("left"), "by a volume that ended").unwrap();
         make(work_dir.path(), &volume).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o750, 0o711));
         fs::write(path.join("file"), "content").unwrap();
         remove(work_dir.path(), &volume).unwrap();
         assert!(!path.exists());

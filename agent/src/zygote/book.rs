@@ -4,6 +4,7 @@
 //! in the session of an executor that has ended. An executor that did not clean up is reported only when its strays are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use protocol::{ContainerId, Termination};
 
@@ -13,11 +14,15 @@ use crate::procfs::{self, Process};
 /// How long a report may wait for strays that do not die, in sweeps.
 pub const SWEEPS_MAX: u32 = 500;
 
+/// An executor that the zygote has started.
 #[derive(Debug)]
-struct Child {
-    container_id: ContainerId,
+pub struct Child {
+    /// The container whose first process it is.
+    pub container_id: ContainerId,
     /// Whether its status 0 means that it has left nothing behind.
-    cleans_up: bool,
+    pub cleans_up: bool,
+    /// How long it may take to stop.
+    pub grace: Duration,
 }
 
 /// The children and what is held back.
@@ -31,16 +36,10 @@ pub struct Book {
 }
 
 impl Book {
-    /// An executor has been started. `cleans_up`: its status 0 means that it has left nothing behind.
-    pub fn started(&mut self, pid: i32, container_id: ContainerId, cleans_up: bool) {
+    /// An executor has been started.
+    pub fn started(&mut self, pid: i32, child: Child) {
         self.ended_leaders.remove(&pid);
-        self.children.insert(
-            pid,
-            Child {
-                container_id,
-                cleans_up,
-            },
-        );
+        self.children.insert(pid, child);
     }
 
     /// The first process of a container.
@@ -51,11 +50,15 @@ impl Book {
             .map(|(&pid, _)| pid)
     }
 
-    /// The first processes of the containers that are `wanted`.
-    pub fn leaders(&self, wanted: impl Fn(&ContainerId) -> bool) -> impl Iterator<Item = i32> {
-        let of = self.children.iter();
-        of.filter(move |(_, child)| wanted(&child.container_id))
-            .map(|(&pid, _)| pid)
+    /// All containers with a living executor, and how long each may take to stop.
+    pub fn graces(&self) -> impl Iterator<Item = (&ContainerId, Duration)> {
+        let children = self.children.values();
+        children.map(|child| (&child.container_id, child.grace))
+    }
+
+    /// Whether no child lives, and none of their descendants that is known of.
+    pub fn is_idle(&self) -> bool {
+        self.children.is_empty() && self.held.is_empty() && !self.sweep_wanted
     }
 
     /// A child has been reaped. What is returned can be told at once.
@@ -136,6 +139,14 @@ mod tests {
         }
     }
 
+    fn child(name: &str, cleans_up: bool) -> Child {
+        Child {
+            container_id: container(name),
+            cleans_up,
+            grace: Duration::from_secs(5),
+        }
+    }
+
     fn container(name: &str) -> ContainerId {
         ContainerId::new(name).unwrap()
     }
@@ -143,7 +154,7 @@ mod tests {
     #[test]
     fn an_executor_that_cleaned_up_is_reported_without_a_look_at_proc() {
         let mut book = Book::default();
-        book.started(200, container("c"), true);
+        book.started(200, child("c", true));
         let report = book.reaped(200, Termination::Exited(0));
         assert_eq!(
             report,
@@ -152,14 +163,14 @@ mod tests {
                 termination: Termination::Exited(0)
             })
         );
-        assert!(!book.must_sweep());
+        assert!(!book.must_sweep() && book.is_idle());
     }
 
     #[test]
     fn a_killed_executor_is_reported_when_what_it_left_behind_is_gone() {
         let mut book = Book::default();
-        book.started(200, container("killed"), true);
-        book.started(300, container("well"), true);
+        book.started(200, child("killed", true));
+        book.started(300, child("well", true));
         assert_eq!(book.reaped(200, Termination::Signaled(9)), None);
         assert!(book.must_sweep());
         // 201 came to the zygote, 202 left the session, 203 is in the session but has another parent; 301 has its executor.
@@ -182,7 +193,7 @@ mod tests {
     #[test]
     fn a_stray_that_cannot_be_killed_delays_a_report_but_not_for_ever() {
         let mut book = Book::default();
-        book.started(200, container("c"), false);
+        book.started(200, child("c", false));
         book.reaped(200, Termination::Exited(0));
         let told: Vec<_> = (0..SWEEPS_MAX).flat_map(|_| book.swept(1)).collect();
         assert_eq!(told.len(), 1);

@@ -2,37 +2,42 @@
 //!
 //! Hears [`wire::Request`]s over its standard input, a socket, and tells [`wire::Report`]s over the same. It forks command
 //! executors without an exec, so it must stay small: it is executed afresh and never grows. It remembers its children only.
-//! When the agent goes, it kills what does not outlive it. With the rest it waits for the next agent, which finds it by a socket in the
-//! work directory; being the parent of all executors, it knows for certain which of them still live and how the others have ended. When
-//! nothing is left to wait with, or nobody has come in time, it kills everything and goes too. It never decides what runs, and never
-//! reads a task's output.
+//! When the agent goes, executors that do not outlive it have their grace period: each sees by itself that its agent is gone, and ends
+//! its tasks. The zygote kills those that run longer. With the rest it waits for the next agent, which finds it by a socket in the
+//! work directory; being the parent of all executors, it knows for certain which of them still live and how the others have ended. If
+//! no agent has come in time, the rest is ended in the same way. The zygote ends last. It never decides what runs, and never
+//! reads a task's output. It has nothing of the agent's environment and none of its descriptors but the socket, so that no process of a
+//! task can read them there.
 
 pub mod book;
 mod line;
 pub mod wire;
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use executor_driver::environment as variable;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use protocol::{ContainerId, Termination};
+use protocol::{ContainerId, Termination, duration};
 use runtime::{Clock, Instant};
 
-use self::book::Book;
+use self::book::{Book, Child};
 use self::line::Line;
 use self::wire::{ExecutorProgram, FORM, LaunchRequest, Left, Report, Request};
-use crate::sys::{self, Forked};
-use crate::{command, procfs};
+use crate::accounts::Own;
+use crate::sys::{self, Forked, Program};
+use crate::{command, procfs, sandbox};
 
 /// Milliseconds between two looks for strays that do not die at once.
 const SWEEP_INTERVAL: u8 = 20;
@@ -42,6 +47,10 @@ const FAREWELL_MAX: u32 = 250;
 const REQUESTS_A_TURN: usize = 16;
 /// Milliseconds between two looks whether the next agent can still come.
 const WAITING_INTERVAL: u16 = 1000;
+/// The file that a zygote holds locked while anything of its agent may run.
+const LOCK: &str = "launcher.lock";
+/// The grace period of an executor whose agent did not name one.
+const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Runs the zygote until its agent is gone. Its standard input must be the agent's socket.
 pub fn main() -> ExitCode {
@@ -55,6 +64,11 @@ pub fn main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
+    // Comes first: whatever else is open now came from whoever started the agent.
+    sys::close_inherited()?;
+    // Who stops a whole group of processes stops the agent with it, and the executors end when their agent has: a zygote that ended now
+    // would take them along at once. They inherit this, their tasks do not.
+    sys::ignore_ends()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
     // A signal for the agent's group, for example from a terminal, must not end the zygote before its agent.
@@ -70,6 +84,8 @@ fn serve() -> io::Result<()> {
         outliving: BTreeSet::new(),
         patience: Duration::ZERO,
         awaited: None,
+        ending: Vec::new(),
+        own: Own::look_up()?,
         clock: Clock::real(),
     };
     command::warm_up()?;
@@ -126,6 +142,10 @@ struct Zygote {
     patience: Duration,
     /// Until when the next agent is awaited, while there is none.
     awaited: Option<Instant>,
+    /// Containers whose agent is gone for good, and when each is killed.
+    ending: Vec<(Instant, ContainerId)>,
+    /// The user of all that runs as the agent's own. Looked up once: executors that are forked have it already.
+    own: Own,
     clock: Clock,
 }
 
@@ -141,11 +161,13 @@ impl Zygote {
             if self.book.must_sweep() {
                 self.sweep()?;
             }
+            self.kill_overdue()?;
             if heard && !self.line.has_agent() {
                 self.line.welcome();
             } else if heard && (!self.line.hear(&mut buffer) || !self.handle_arrived()) {
-                self.lose_agent()?;
+                self.lose_agent();
             }
+            self.stop_waiting();
             if self.is_over() {
                 return Ok(());
             }
@@ -157,10 +179,19 @@ impl Zygote {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let ear = self.line.ear();
         fds.extend(ear.map(|ear| PollFd::new(ear, PollFlags::POLLIN)));
-        let timeout = match (self.book.must_sweep(), self.awaited) {
-            (true, _) => PollTimeout::from(SWEEP_INTERVAL),
-            (false, Some(_)) => PollTimeout::from(WAITING_INTERVAL),
-            (false, None) => PollTimeout::NONE,
+        let soonest = self.ending.iter().map(|(at, _)| *at).min();
+        let timeout = match (self.book.must_sweep(), soonest, self.awaited) {
+            (true, _, _) => PollTimeout::from(SWEEP_INTERVAL),
+            (false, Some(at), _) => {
+                let millis = (at - self.clock.now()).as_millis() + 1;
+                PollTimeout::from(
+                    u16::try_from(millis)
+                        .unwrap_or(u16::MAX)
+                        .min(WAITING_INTERVAL),
+                )
+            }
+            (false, None, Some(_)) => PollTimeout::from(WAITING_INTERVAL),
+            (false, None, None) => PollTimeout::NONE,
         };
         match poll(&mut fds, timeout) {
             Ok(_) => {
@@ -173,23 +204,54 @@ impl Zygote {
     }
 
     /// The agent is gone, or talks nonsense: what does not outlive it ends, and the next may come.
-    fn lose_agent(&mut self) -> io::Result<()> {
+    fn lose_agent(&mut self) {
         self.line.hang_up();
         let now = self.clock.now();
         self.awaited.get_or_insert(now + self.patience);
-        let outliving = |id: &ContainerId| self.outliving.contains(id);
-        let ending: Vec<i32> = self.book.leaders(|id| !outliving(id)).collect();
-        kill_trees(&ending)
+        self.begin_ending(now);
+    }
+
+    /// If no agent has come in time, what waits for one ends like the rest.
+    fn stop_waiting(&mut self) {
+        let now = self.clock.now();
+        if self.awaited.is_some_and(|until| until <= now) && !self.outliving.is_empty() {
+            self.outliving.clear();
+            self.begin_ending(now);
+        }
+    }
+
+    /// Gives containers that do not outlive the agent their grace period, which begins once.
+    fn begin_ending(&mut self, now: Instant) {
+        let graces = self.book.graces();
+        let fresh: Vec<_> = graces
+            .filter(|(id, _)| !self.outliving.contains(id))
+            .filter(|(id, _)| !self.ending.iter().any(|(_, known)| known == *id))
+            .map(|(id, grace)| (now + grace, id.clone()))
+            .collect();
+        self.ending.extend(fresh);
+    }
+
+    /// Kills containers whose grace period is over.
+    fn kill_overdue(&mut self) -> io::Result<()> {
+        if self.ending.is_empty() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let due = self.ending.extract_if(.., |(at, _)| *at <= now);
+        let leaders: Vec<i32> = due.filter_map(|(_, id)| self.book.leader(&id)).collect();
+        kill_trees(&leaders)
     }
 
     /// Whether there is nothing more to do.
     fn is_over(&self) -> bool {
-        let Some(until) = self.awaited else {
+        if self.awaited.is_none() {
             return false;
-        };
-        let in_time = self.clock.now() < until && self.line.can_be_found();
-        // Whoever has come but has not said what it wants is not kept waiting, nor waited for.
-        self.outliving.is_empty() || !in_time
+        }
+        if !self.line.can_be_found() {
+            return true;
+        }
+        // An agent that comes while nothing waits for it begins with another zygote, and ends what is left here.
+        self.outliving.is_empty() && (self.book.is_idle() || self.line.has_agent())
     }
 
     /// Does what the agent wants. `false` if that cannot be understood.
@@ -291,12 +353,16 @@ impl Zygote {
         }
         let started = match &request.program {
             ExecutorProgram::Command => self.fork_command_executor(&request),
-            ExecutorProgram::Custom(_) => start_custom(&request),
+            ExecutorProgram::Custom(_) => start_custom(&request, &self.own),
         };
         match started {
             Ok(pid) => {
-                self.book
-                    .started(pid.as_raw(), container_id.clone(), cleans_up);
+                let child = Child {
+                    container_id: container_id.clone(),
+                    cleans_up,
+                    grace: grace(&request),
+                };
+                self.book.started(pid.as_raw(), child);
                 Report::Started {
                     container_id,
                     pid: pid.as_raw(),
@@ -320,7 +386,7 @@ impl Zygote {
             Forked::Parent(child) => Ok(child),
             Forked::Child => {
                 let status = match self.become_executor(own, &request.sandbox, out, error) {
-                    Ok(()) => command::run(request),
+                    Ok(()) => command::run(request, self.own.clone()),
                     Err(error) => {
                         eprintln!("command executor: {error}");
                         command::UNCLEAN
@@ -354,6 +420,7 @@ impl Zygote {
         self.line.cut(nobody);
         self.lock = None;
         self.book = Book::default();
+        self.ending = Vec::new();
         self.signals = child_signals()?;
         Ok(())
     }
@@ -427,7 +494,8 @@ fn take_over(work_dir: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .write(true)
-        .open(work_dir.join("launcher.lock"))?;
+        .mode(0o600)
+        .open(work_dir.join(LOCK))?;
     let mut attempts = 0;
     while let Err(error) = lock.try_lock() {
         attempts += 1;
@@ -474,6 +542,21 @@ fn leftovers(work_dir: &Path) -> io::Result<BTreeSet<i32>> {
     Ok(all)
 }
 
+/// Whether nothing of any agent runs in this work directory: its zygote has ended, or there never was one.
+pub fn is_over(work_dir: &Path) -> bool {
+    match File::open(work_dir.join(LOCK)) {
+        Ok(lock) => !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
+        Err(_) => true,
+    }
+}
+
+/// How long this executor may take to stop, as it is told itself.
+fn grace(request: &LaunchRequest) -> Duration {
+    let told = request.environment.get(variable::SHUTDOWN_GRACE_PERIOD);
+    let told = told.and_then(|text| duration::parse(text).ok());
+    told.unwrap_or(GRACE_DEFAULT)
+}
+
 fn pause() {
     let _ = poll(&mut [], PollTimeout::from(SWEEP_INTERVAL));
 }
@@ -481,25 +564,32 @@ fn pause() {
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {
     let open = |name: &str| {
         let path = sandbox.join(name);
-        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(sandbox::FILE_MODE)
+            .open(&path);
         file.map_err(|error| format!("open `{}`: {error}", path.display()))
     };
     Ok((open("stdout")?, open("stderr")?))
 }
 
 /// Starts a framework's own executor.
-fn start_custom(request: &LaunchRequest) -> Result<Pid, String> {
+fn start_custom(request: &LaunchRequest, own: &Own) -> Result<Pid, String> {
     let ExecutorProgram::Custom(executor) = &request.program else {
         return Err("a command executor is forked, not executed".into());
     };
     let (out, error) = open_output(&request.sandbox)?;
-    let program = command::program(
-        executor,
-        &request.environment,
-        request.user.as_deref(),
-        Some(request.sandbox.clone()),
-        Some((out.as_raw_fd(), error.as_raw_fd())),
-        sys::Leads::Session,
-    )?;
+    let program = Program {
+        directory: Some(request.sandbox.clone()),
+        output: Some((out.as_raw_fd(), error.as_raw_fd())),
+        ..command::program(
+            executor,
+            &request.environment,
+            own,
+            request.user.as_deref(),
+            sys::Leads::Session,
+        )?
+    };
     sys::spawn(&program).map_err(|error| error.to_string())
 }

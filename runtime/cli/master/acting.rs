@@ -113,7 +113,7 @@ pub(super) fn grouped(
     work_dir: &Path,
     group: &GroupPlan,
 ) -> Outcome<Acting> {
-    let directory = made(work_dir.join(LOG))?;
+    let directory = made(work_dir, LOG)?;
     let unusable = |error: &dyn std::error::Error| {
         Failure::because(
             format!("the log in {} cannot be used", directory.display()),
@@ -164,9 +164,11 @@ fn member_of_group(
     consensus::member::start(node, settings, store, RegistryMachine::new())
 }
 
-/// The directory, made if missing.
-fn made(directory: PathBuf) -> Outcome<PathBuf> {
-    match std::fs::create_dir_all(&directory) {
+/// This directory of the work directory. Both are made if missing, for the master's user alone.
+fn made(work_dir: &Path, name: &str) -> Outcome<PathBuf> {
+    let directory = work_dir.join(name);
+    let made = storage::make_private(work_dir);
+    match made.and_then(|()| storage::make_private(&directory)) {
         Ok(()) => Ok(directory),
         Err(error) => Err(Failure::because(
             format!("cannot make {}", directory.display()),
@@ -176,7 +178,7 @@ fn made(directory: PathBuf) -> Outcome<PathBuf> {
 }
 
 fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
-    let directory = made(work_dir.join(ALONE))?;
+    let directory = made(work_dir, ALONE)?;
     let unusable = |error: &dyn std::error::Error, damage: Option<&StoreError>| {
         let directory = directory.display();
         let failure =

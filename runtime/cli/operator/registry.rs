@@ -259,7 +259,7 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
         let aside = storage::set_aside(directory, "aside").map_err(|error| unusable(&error))?;
         out!("{} is now {}", directory.display(), aside.display());
     }
-    fs::create_dir_all(&args.work_dir).map_err(|error| {
+    storage::make_private(&args.work_dir).map_err(|error| {
         Failure::because(
             format_args!("cannot make {}", args.work_dir.display()),
             &error,

@@ -3,9 +3,9 @@
 //! Remembers the lock of the directory for as long as the store lives. It never looks into the
 //! records, and never deletes anything but sled's half-written snapshots.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
@@ -53,6 +53,7 @@ impl DirectoryLock {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(dir.join("lock"))
             .map_err(|error| unusable(dir, error))?;
         match file.try_lock() {
@@ -97,10 +98,42 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// The mode of a directory that keeps state.
+const PRIVATE: u32 = 0o700;
+
+/// The mode of the directories above it that are made with it: others may pass through to what is theirs.
+const WAY: u32 = 0o711;
+
+/// Makes this directory, for its user alone, and those above it that are missing. One that is there stays as it is: it may be the
+/// operator's, with other things in it.
+pub fn make_private(dir: &Path) -> io::Result<()> {
+    let builder = |mode| {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(mode);
+        builder
+    };
+    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+        builder(WAY).create(above)?;
+    }
+    builder(PRIVATE).create(dir)
+}
+
+/// Closes a store's own directory to other users, which an earlier version may have left open.
+fn close_to_others(dir: &Path) {
+    let closed = fs::metadata(dir).and_then(|metadata| match metadata.mode() & 0o077 {
+        0 => Ok(()),
+        _ => fs::set_permissions(dir, Permissions::from_mode(PRIVATE)),
+    });
+    if let Err(error) = closed {
+        tracing::warn!(dir = %dir.display(), %error, "store directory stays open to other users");
+    }
+}
+
 /// Makes this directory and those above it that are missing, so that their names survive a loss of power.
 fn make(dir: &Path) -> io::Result<()> {
     let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
-    fs::create_dir_all(dir)?;
+    make_private(dir)?;
+    close_to_others(dir);
     for made in missing {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
         File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -165,6 +198,25 @@ pub(crate) fn unusable(dir: &Path, error: io::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_is_closed_to_other_users() {
+        let root = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let fresh = root.path().join("above/fresh");
+        let _lock = DirectoryLock::take(&fresh).unwrap();
+        assert_eq!(
+            (mode(&fresh), mode(fresh.parent().unwrap())),
+            (0o700, 0o711)
+        );
+        assert_eq!(mode(&fresh.join("lock")), 0o600);
+
+        let earlier = root.path().join("earlier");
+        fs::create_dir(&earlier).unwrap();
+        fs::set_permissions(&earlier, Permissions::from_mode(0o755)).unwrap();
+        let _lock = DirectoryLock::take(&earlier).unwrap();
+        assert_eq!(mode(&earlier), 0o700);
+    }
 
     #[test]
     fn a_directory_has_one_owner_until_it_lets_go() {

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -110,6 +111,7 @@ fn write_synced(path: &Path, dump: &Dump) -> io::Result<()> {
         .write(true)
         .create(true)
         .truncate(true)
+        .mode(0o600)
         .open(path)?;
     write(&mut file, dump)?;
     file.sync_all()
