@@ -4,7 +4,6 @@
 //! left, or of one that was alone. A restore makes a new group of one in the directory of a master that is stopped. Neither deletes
 //! anything: what is in the way is refused, or moved aside when that was asked for.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::master::LocalRegistry;
@@ -431,10 +430,10 @@ mod tests {
         let failure = offline(home.path(), false).err().unwrap().to_string();
         assert!(failure.contains("holds no registry"), "{failure}");
         let file = dumped(home.path());
-        let mut bytes = fs::read(&file).unwrap();
+        let mut bytes = std::fs::read(&file).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
-        fs::write(&file, bytes).unwrap();
+        std::fs::write(&file, bytes).unwrap();
         let work_dir = home.path().join("master");
         let failure = again(&file, &work_dir, 8, false).unwrap_err().to_string();
         assert!(failure.contains("its checksum is"), "{failure}");
