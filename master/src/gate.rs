@@ -1,13 +1,14 @@
 //! Gate: what an agent is told waits behind an operation until the registry has that (SPEC 3.5).
 //!
 //! Plain data: for each agent that has something to wait for, a line. What comes while there is a line stands at its end, so that a task
-//! never reaches its agent before the volume that it uses. Who has no line passes, and costs one look at an empty map. Bounded by agent; of
+//! never reaches its agent before the volume that it uses. A kill waits only for the launch of its own task, and the end of an executor only
+//! for launches on it: what runs already has nothing to do with the operation. Who has no line passes, and costs one look at an empty map. Bounded by agent; of
 //! one that is full its agent is told nothing more, and must register again. It decides neither what may go nor when.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::AgentId;
 use protocol::message::operation::ApplyOperation;
+use protocol::{AgentId, FrameworkId, TaskInfo};
 use runtime::Pid;
 
 use crate::effects::ToAgent;
@@ -49,13 +50,14 @@ impl Gate {
         stand(line, Waiting::Operation(agent, serial))
     }
 
-    /// Gives the message back if nothing waits for its agent; else it waits as well.
+    /// Gives the message back if nothing that it must follow waits for its agent; else it waits as well.
     pub fn pass(&mut self, pid: &Pid, message: ToAgent) -> Result<Option<ToAgent>, Full> {
         if self.lines.is_empty() {
             return Ok(Some(message));
         }
         match self.lines.get_mut(pid) {
             None => Ok(Some(message)),
+            Some(line) if !line.iter().any(|first| precedes(first, &message)) => Ok(Some(message)),
             Some(line) => stand(line, Waiting::Message(Box::new(message))).map(|()| None),
         }
     }
@@ -98,6 +100,30 @@ impl Gate {
     }
 }
 
+/// Whether `message` must not reach the agent before `first`, which waits.
+fn precedes(first: &Waiting, message: &ToAgent) -> bool {
+    let launch = match first {
+        Waiting::Message(first) => match first.as_ref() {
+            ToAgent::Run(launch) => Some(launch),
+            _ => None,
+        },
+        Waiting::Operation(..) => None,
+    };
+    let launches = |framework: &FrameworkId, is_concerned: &dyn Fn(&TaskInfo) -> bool| {
+        launch.is_some_and(|launch| {
+            launch.framework.id.as_ref() == Some(framework) && launch.tasks.iter().any(is_concerned)
+        })
+    };
+    match message {
+        ToAgent::Kill(kill) => launches(&kill.framework_id, &|task| task.task_id == kill.task_id),
+        ToAgent::EndExecutor(end) => launches(&end.framework_id, &|task| {
+            let executor = task.executor.as_ref();
+            executor.is_none_or(|executor| executor.executor_id == end.executor_id)
+        }),
+        _ => true,
+    }
+}
+
 fn stand(line: &mut VecDeque<Waiting>, waiting: Waiting) -> Result<(), Full> {
     if line.len() >= LINE_MAX {
         return Err(Full);
@@ -108,6 +134,9 @@ fn stand(line: &mut VecDeque<Waiting>, waiting: Waiting) -> Result<(), Full> {
 
 #[cfg(test)]
 mod tests {
+    use protocol::message::scheduler::KillTask;
+    use protocol::message::task::RunTasks;
+    use protocol::{FrameworkInfo, TaskId};
     use resources::{Conversion, Resources};
     use runtime::NodeId;
 
@@ -155,6 +184,49 @@ mod tests {
         });
         assert_eq!(rest, [ToAgent::Apply(agent(), apply(3)), message()]);
         assert_eq!(gate.pass(&one, message()), Ok(Some(message())), "no line");
+    }
+
+    fn kill(framework: &str, task: &str) -> ToAgent {
+        ToAgent::Kill(KillTask {
+            framework_id: FrameworkId::new(framework).unwrap(),
+            task_id: TaskId::new(task).unwrap(),
+            agent_id: None,
+            kill_policy: None,
+        })
+    }
+
+    fn launch(framework: &str, task: &str) -> ToAgent {
+        ToAgent::Run(RunTasks {
+            framework: FrameworkInfo {
+                id: Some(FrameworkId::new(framework).unwrap()),
+                ..FrameworkInfo::new("", framework)
+            },
+            tasks: vec![TaskInfo {
+                name: task.to_owned(),
+                task_id: TaskId::new(task).unwrap(),
+                agent_id: agent(),
+                resources: Resources::new(),
+                command: None,
+                executor: None,
+                data: Vec::new(),
+                kill_policy: None,
+                labels: Default::default(),
+            }],
+        })
+    }
+
+    #[test]
+    fn kill_waits_for_its_own_launch_only() {
+        let (mut gate, one) = (Gate::default(), pid("one"));
+        gate.close(&one, agent(), 1).unwrap();
+        assert_eq!(gate.pass(&one, launch("f", "waits")), Ok(None));
+        for (framework, task) in [("f", "runs"), ("g", "waits")] {
+            let passed = gate.pass(&one, kill(framework, task));
+            assert_eq!(passed, Ok(Some(kill(framework, task))));
+        }
+        assert_eq!(gate.pass(&one, kill("f", "waits")), Ok(None));
+        let released = gate.release(&one, |_, _| Release::Skip);
+        assert_eq!(released, [launch("f", "waits"), kill("f", "waits")]);
     }
 
     #[test]

@@ -47,8 +47,10 @@ pub struct Revocations {
     frameworks: Frameworks,
     /// The master's node.
     node: Option<String>,
-    /// Whose kill was asked for, or is known to be due.
+    /// Tasks whose framework has asked for a kill, until they have ended.
     asked: BTreeSet<Key>,
+    /// Tasks that were killed by revocation and judged, until they are spared or have ended: the kill may be sent again.
+    judged: BTreeSet<Key>,
     warned: BTreeMap<Key, Warned>,
     charges: Vec<Charge>,
     judgements: u64,
@@ -57,7 +59,7 @@ pub struct Revocations {
 impl Revocations {
     fn killed(&mut self, kill: &KillTask, at: Duration) -> Result<(), String> {
         let key = (kill.framework_id.clone(), kill.task_id.clone());
-        if !self.asked.insert(key.clone()) {
+        if self.asked.contains(&key) || !self.judged.insert(key.clone()) {
             return Ok(());
         }
         self.judgements += 1;
@@ -125,7 +127,10 @@ impl Revocations {
         {
             let key = (framework, status.task_id.clone());
             self.warned.remove(&key);
-            self.asked.remove(&key);
+            self.judged.remove(&key);
+            if is_over(status) {
+                self.asked.remove(&key);
+            }
         }
         Ok(())
     }
@@ -245,11 +250,23 @@ mod tests {
         anew.is_clean();
     }
 
-    #[test]
-    fn a_task_that_was_spared_is_warned_again() {
+    fn spared() -> TaskStatus {
         let mut spared = status("t", TaskState::Running, None);
         spared.message = "no longer revoked: role `web` lacks nothing any more".to_owned();
+        spared
+    }
+
+    #[test]
+    fn a_task_that_was_spared_is_warned_again() {
         let mut stage = stage();
-        kills(warns(&mut stage).changed(&spared).wait(GRACE)).is_broken("was not warned");
+        kills(warns(&mut stage).changed(&spared()).wait(GRACE)).is_broken("was not warned");
+    }
+
+    #[test]
+    fn requested_kill_is_still_requested_after_a_task_is_spared() {
+        let mut asked = stage();
+        asked.told("framework-1", "master", &kill());
+        kills(warns(&mut asked).changed(&spared())).is_clean();
+        assert_eq!(asked.checker.judgements(), 0);
     }
 }
