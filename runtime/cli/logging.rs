@@ -53,7 +53,12 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     let value = format!("{value:?}");
     match field.name() {
         "message" => write!(writer, "{}", escaped(&value)),
-        name => write!(writer, "{name}={}", escaped(&value)),
+        name => write!(
+            writer,
+            "{}={}",
+            name.trim_start_matches("r#"),
+            escaped(&value)
+        ),
     }
 }
 
