@@ -120,9 +120,16 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
         assert_eq!(answer.status, status, "{}: {words}", answer.text());
         assert!(answer.text().contains(words), "{}: {words}", answer.text());
     };
-    for kind in ["LAUNCH_CONTAINER", "PRUNE_IMAGES"] {
-        check(endpoint.call(&call(&json!({"type": kind}))), 501, kind);
-    }
+    check(
+        endpoint.call(&call(&json!({"type": "LAUNCH_CONTAINER"}))),
+        501,
+        "LAUNCH_CONTAINER",
+    );
+    check(
+        endpoint.call(&call(&json!({"type": "PRUNE_IMAGES"}))),
+        200,
+        "",
+    );
     for path in [
         "/api/v1/resource_provider",
         "/slave(1)/api/v1/resource_provider",

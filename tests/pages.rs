@@ -1,6 +1,6 @@
 //! The pages of master and agent, as a monitoring system reads them.
 
-use crate::support::{Cluster, get};
+use crate::support::{Cluster, get, send};
 
 #[test]
 fn master_and_agent_serve_health_version_metrics_and_processes() {
@@ -28,6 +28,49 @@ fn master_and_agent_serve_health_version_metrics_and_processes() {
             "{status} {text}"
         );
     }
+}
+
+/// What tools written for Mesos index, whatever the method and the query.
+#[test]
+fn pages_have_the_flags_and_answers_that_tools_of_mesos_expect() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let json = |port: u16, method: &str, path: &str| {
+        let (status, text) = send(port, method, path, "");
+        assert!(status.contains("200"), "{method} {path}: {status} {text}");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    let (master, agent) = (cluster.port, cluster.port + 1);
+    for (port, flags) in [
+        (
+            master,
+            "allocator authenticate_agents authorizers framework_sorter help http_authenticators ip logging_level \
+             max_completed_frameworks max_completed_tasks_per_framework quiet registry role_sorter version work_dir",
+        ),
+        (
+            agent,
+            "authorizer containerizers help http_command_executor ip isolation launcher logging_level quiet recover \
+             switch_user version work_dir",
+        ),
+    ] {
+        let found = json(port, "GET", "/flags");
+        for flag in flags.split_whitespace() {
+            assert!(found["flags"][flag].is_string(), "{flag} in {found}");
+        }
+        for method in ["GET", "POST", "OPTIONS"] {
+            assert_eq!(json(port, method, "/logging/toggle"), 0);
+            assert!(json(port, method, "/metrics/snapshot?timeout=2mins").is_object());
+            assert_eq!(json(port, method, "/state?order=up")["version"], "1.11.0");
+        }
+    }
+    for query in ["order=desc", "limit=-1", "limit=abc", "offset=-1"] {
+        assert_eq!(
+            json(master, "GET", &format!("/tasks?{query}"))["tasks"],
+            serde_json::json!([])
+        );
+    }
+    assert_eq!(json(master, "GET", "/files/debug"), serde_json::json!({}));
+    let pending = serde_json::json!({ "pending": [] });
+    assert_eq!(json(agent, "GET", "/containerizer/debug"), pending);
 }
 
 #[test]

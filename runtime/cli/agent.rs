@@ -350,6 +350,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     settings.https_only = door.tls.is_some() && !door.plain;
     settings.acls = access.acls.clone();
     settings.throttle = access.throttle.clone();
+    settings
+        .chosen
+        .insert("ip".to_owned(), address.ip().to_string());
     settings.chosen.extend(access.shown);
     settings.chosen.extend(door_flags);
     settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));

@@ -331,6 +331,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
+    config
+        .flags
+        .insert("ip".to_owned(), address.ip().to_string());
     let domain = config.domain.as_ref();
     if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
         config.flags.insert("domain".to_owned(), domain);
@@ -409,6 +412,25 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     ))
 }
 
+/// Flags of Mesos' masters that are none here, with the value that says what is done: tools look for them on the page.
+const OF_MESOS: [(&str, &str); 15] = [
+    ("authenticate_agents", "true"),
+    ("authorizers", "local"),
+    ("help", "false"),
+    ("http_authenticators", "basic"),
+    ("initialize_driver_logging", "true"),
+    ("log_auto_initialize", "true"),
+    ("logbufsecs", "0"),
+    ("logging_level", "INFO"),
+    ("memory_profiling", "false"),
+    ("quiet", "false"),
+    ("recovery_agent_removal_limit", "100%"),
+    ("registry", "replicated_log"),
+    ("registry_strict", "false"),
+    ("require_agent_domain", "false"),
+    ("version", "false"),
+];
+
 /// What `/state` shows as the master's flags.
 fn flags(
     config: &Config,
@@ -427,6 +449,20 @@ fn flags(
         ("hostname", config.hostname.clone()),
         ("allocator", allocator.to_owned()),
         ("sorter", sorter.to_owned()),
+        ("role_sorter", sorter.to_owned()),
+        ("framework_sorter", sorter.to_owned()),
+        (
+            "max_completed_frameworks",
+            config.max_completed_frameworks.to_string(),
+        ),
+        (
+            "max_completed_tasks_per_framework",
+            config.max_completed_tasks_per_framework.to_string(),
+        ),
+        (
+            "max_unreachable_tasks_per_framework",
+            config.max_unreachable_tasks_per_framework.to_string(),
+        ),
         ("weights", weights.join(",")),
         ("allocation_interval", duration(config.allocation_interval)),
         ("agent_ping_timeout", duration(config.agent_ping_timeout)),
@@ -452,10 +488,9 @@ fn flags(
             config.authenticate_frameworks.to_string(),
         ),
     ];
-    pairs
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    let of_mesos = OF_MESOS.map(|(name, value)| (name, value.to_owned()));
+    let all = of_mesos.into_iter().chain(pairs);
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// `meros master`: runs until a signal stops it.

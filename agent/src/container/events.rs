@@ -138,6 +138,35 @@ pub struct ContainerView {
     pub told: BTreeMap<TaskId, Vec<Arc<TaskStatus>>>,
 }
 
+impl ContainerView {
+    /// The share that Mesos counts for a command's executor itself, beside its task's: 0.1 cpus and 32 MB. Masters do not count it.
+    pub fn own_share(&self) -> Resources {
+        let mut allocated = self.allocated.iter();
+        let role = allocated.find_map(|one| one.allocation_role());
+        match role.filter(|_| self.is_command) {
+            // The text is right, and nothing else would be harmful.
+            Some(role) => Resources::parse("cpus:0.1;mem:32")
+                .unwrap_or_default()
+                .allocate(role),
+            None => Resources::new(),
+        }
+    }
+
+    /// All that its executor counts as holding.
+    pub fn counted(&self) -> Resources {
+        &self.allocated + &self.own_share()
+    }
+
+    /// The task of a command's executor, until it is forgotten.
+    pub fn command_task(&self) -> Option<&protocol::TaskInfo> {
+        let mut tasks = self.tasks.iter().chain(&self.completed);
+        tasks
+            .next()
+            .filter(|_| self.is_command)
+            .map(|(info, _)| info)
+    }
+}
+
 /// What finds no room is refused. Executors say their updates again until they are confirmed, and the agent compares with its master when it cannot
 /// hand on what that said; what follows from what is done here comes past the bound (`tell_always`).
 impl Process for Containerizer {

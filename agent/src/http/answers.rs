@@ -80,8 +80,12 @@ fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
     let mut executor_info = schema::ExecutorInfo::from(&container.executor);
     executor_info.framework_id = Some((&container.framework_id).into());
     if container.is_command {
-        // It is the agent's own, and nobody has said a type.
+        // It is the agent's own, and nobody has said a type. The rest is the task's, or counted for every command.
         executor_info.r#type = None;
+        executor_info.resources = write_resources(&container.own_share());
+        executor_info.source = Some(container.executor.executor_id.to_string());
+        executor_info.labels = other_labels(executor_labels(container)).message();
+        executor_info.discovery = discovery(executor_labels(container)).map(Box::new);
     }
     ResponseGetExecutorsExecutor { executor_info }
 }
@@ -115,7 +119,8 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         name: info.name.clone(),
         task_id: (&info.task_id).into(),
         framework_id: (&container.framework_id).into(),
-        executor_id: Some((&container.executor.executor_id).into()),
+        // A command's executor stands in no task, as in Mesos.
+        executor_id: (!container.is_command).then(|| (&container.executor.executor_id).into()),
         agent_id: (&info.agent_id).into(),
         state: state.into(),
         resources: write_resources(&info.resources),
@@ -194,7 +199,8 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetC
         executor_name: Some(container.executor.name.clone()),
         container_id: (&container.id).into(),
         container_status: Some(Box::new(container_status(container))),
-        resource_statistics: measured(container, usage).map(|one| Box::new(statistics(one))),
+        resource_statistics: measured(container, usage)
+            .map(|one| Box::new(statistics(container, one))),
     };
     ResponseGetContainers {
         containers: living.map(one).collect(),
@@ -211,16 +217,45 @@ pub(super) fn measured<'a>(
     own.statistics.as_ref()
 }
 
-fn statistics(measured: &ResourceStatistics) -> schema::ResourceStatistics {
+/// The notes of an executor: those of its task, if it is a command's.
+pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Labels {
+    let task = container.command_task();
+    task.map_or(&container.executor.labels, |task| &task.labels)
+}
+
+/// The limits that statistics show: what a container holds, with what is counted for its executor itself.
+pub(super) struct Limits {
+    pub cpus: f64,
+    pub mem_bytes: u64,
+}
+
+impl Limits {
+    pub fn of(container: &ContainerView, measured: &ResourceStatistics) -> Self {
+        let own = container.own_share();
+        let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
+        Self {
+            cpus: measured.cpus_limit + own.cpus().as_f64(),
+            mem_bytes: measured.mem_limit_bytes + own_mem,
+        }
+    }
+}
+
+fn statistics(
+    container: &ContainerView,
+    measured: &ResourceStatistics,
+) -> schema::ResourceStatistics {
+    let limits = Limits::of(container, measured);
     schema::ResourceStatistics {
         timestamp: measured.timestamp.as_secs_f64(),
         processes: Some(measured.processes),
         threads: Some(measured.threads),
         cpus_user_time_secs: Some(measured.cpus_user_time_secs),
         cpus_system_time_secs: Some(measured.cpus_system_time_secs),
-        cpus_limit: Some(measured.cpus_limit),
+        cpus_limit: Some(limits.cpus),
+        cpus_soft_limit: Some(limits.cpus),
         mem_rss_bytes: Some(measured.mem_rss_bytes),
-        mem_limit_bytes: Some(measured.mem_limit_bytes),
+        mem_limit_bytes: Some(limits.mem_bytes),
+        mem_soft_limit_bytes: Some(limits.mem_bytes),
         ..schema::ResourceStatistics::default()
     }
 }

@@ -25,6 +25,10 @@ pub const HELP: ::http::Help = &[
         "/files/debug",
         "The sandboxes, by the names under which they are found.",
     ),
+    (
+        "/containerizer/debug",
+        "What is pending in the containerizer: nothing ever is.",
+    ),
     ("/api/v1", "POST: the v1 operator API."),
     ("/api/v1/executor", "POST: the v1 executor API."),
 ];

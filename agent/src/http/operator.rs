@@ -34,6 +34,13 @@ pub(super) async fn call(
     if asked.call.r#type == Some(CallType::SetLoggingLevel) {
         return pages.set_logging_level(&asked.call, &asked.subject);
     }
+    if asked.call.r#type == Some(CallType::PruneImages) {
+        let acls = pages.acls.now();
+        let allowed = acls.check(&asked.subject, Action::PruneImages, None);
+        allowed.map_err(Refusal::forbidden)?;
+        // There are no images, so none is left over.
+        return Ok(StatusCode::OK.into_response());
+    }
     let form = asked.accept();
     let found = pages.answer(&asked.call, &asked.subject).await;
     match (form, found) {

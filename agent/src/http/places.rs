@@ -103,7 +103,9 @@ pub(super) fn names(runs: &[&ContainerView]) -> BTreeMap<String, String> {
     for run in runs {
         let (framework, executor) = (&run.framework_id, &run.executor.executor_id);
         let latest = format!("/frameworks/{framework}/executors/{executor}/runs/latest");
-        for name in [latest, run.directory.clone()] {
+        let beside = run.directory.rsplit_once('/');
+        let beside = beside.map(|(runs, _)| format!("{runs}/latest"));
+        for name in [latest, run.directory.clone()].into_iter().chain(beside) {
             // The newest run comes last.
             names.insert(name, run.directory.clone());
         }

@@ -19,7 +19,10 @@ use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resour
 use v1::json::Json;
 use v1::v0::{self, LabelList, StatusEntry, role};
 
-use super::answers::{self, container_status, executors, is_heard, is_over, measured, user_of};
+use super::answers::{
+    self, Limits, container_status, executor_labels, executors, is_heard, is_over, measured,
+    user_of,
+};
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
 use crate::sight;
@@ -30,7 +33,7 @@ pub(super) fn allocated(survey: &Survey) -> Resources {
     let living = living.filter(|container| !is_over(container));
     let mut sum = Resources::new();
     for container in living {
-        sum += &container.allocated.unallocate();
+        sum += &container.counted().unallocate();
     }
     sum
 }
@@ -176,9 +179,9 @@ fn executor(container: &ContainerView) -> Value {
         "source": source(container),
         "container": container.id,
         "directory": container.directory,
-        "resources": resources(&container.allocated),
+        "resources": resources(&container.counted()),
         "role": role(&container.allocated),
-        "labels": labels(&container.executor.labels),
+        "labels": labels(executor_labels(container)),
         "tasks": tasks(&|state| !state.is_terminal() && !is_queued(state)),
         "queued_tasks": tasks(&is_queued),
         "completed_tasks": completed.chain(tasks(&TaskState::is_terminal)).collect::<Vec<_>>(),
@@ -186,7 +189,7 @@ fn executor(container: &ContainerView) -> Value {
     if !container.is_command {
         json["type"] = json!("CUSTOM");
     }
-    if let Some(discovery) = discovery(&container.executor.labels) {
+    if let Some(discovery) = discovery(executor_labels(container)) {
         json["discovery"] = json!(Json(&discovery));
     }
     json
@@ -198,7 +201,8 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         "id": info.task_id,
         "name": info.name,
         "framework_id": container.framework_id,
-        "executor_id": container.executor.executor_id,
+        // A command's executor stands in no task, as in Mesos.
+        "executor_id": if container.is_command { "" } else { container.executor.executor_id.as_str() },
         "slave_id": info.agent_id,
         "state": state.name(),
         "resources": resources(&info.resources),
@@ -248,7 +252,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
             "status": Json(&container_status(container)),
         });
         if let Some(measured) = measured(container, usage) {
-            json["statistics"] = statistics(measured);
+            json["statistics"] = statistics(container, measured);
         }
         json
     };
@@ -267,7 +271,7 @@ pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
             "framework_id": executor.framework_id,
             "container_id": executor.container_id,
             "source": source(own),
-            "statistics": statistics(measured),
+            "statistics": statistics(own, measured),
         }))
     };
     usage
@@ -278,15 +282,18 @@ pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
         .into()
 }
 
-fn statistics(measured: &ResourceStatistics) -> Value {
+fn statistics(container: &ContainerView, measured: &ResourceStatistics) -> Value {
+    let limits = Limits::of(container, measured);
     json!({
         "timestamp": measured.timestamp.as_secs_f64(),
         "processes": measured.processes,
         "threads": measured.threads,
         "cpus_user_time_secs": measured.cpus_user_time_secs,
         "cpus_system_time_secs": measured.cpus_system_time_secs,
-        "cpus_limit": measured.cpus_limit,
+        "cpus_limit": limits.cpus,
+        "cpus_soft_limit": limits.cpus,
         "mem_rss_bytes": measured.mem_rss_bytes,
-        "mem_limit_bytes": measured.mem_limit_bytes,
+        "mem_limit_bytes": limits.mem_bytes,
+        "mem_soft_limit_bytes": limits.mem_bytes,
     })
 }

@@ -216,7 +216,9 @@ fn tasks_stand_where_they_are_in_their_lives() {
     assert!(ids("pending_tasks").is_empty() && ids("completed_tasks").is_empty());
     let launched = &tasks["launched_tasks"][0];
     assert_eq!(launched["state"], "TASK_RUNNING");
-    assert_eq!(launched["executor_id"]["value"], "runs");
+    assert!(launched.get("executor_id").is_none(), "of a command");
+    let queued = &tasks["queued_tasks"][0];
+    assert_eq!(queued["executor_id"]["value"], "early");
     assert_eq!(launched["agent_id"]["value"], "s");
     assert_eq!(launched["labels"]["labels"][0]["key"], "tier");
     let statuses = &launched["statuses"];
@@ -267,6 +269,16 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
         [Some(&custom), None],
         "the other is the agent's own, for a command"
     );
+    let command = &executors["executors"][1]["executor_info"];
+    assert_eq!(command["source"], "runs");
+    assert_eq!(command["labels"]["labels"][0]["key"], "tier");
+    assert_eq!(command["discovery"]["visibility"], "CLUSTER");
+    for (place, name, amount) in [(0, "cpus", 0.1), (1, "mem", 32.0)] {
+        let resource = &command["resources"][place];
+        let shown = (&resource["name"], &resource["scalar"]["value"]);
+        assert_eq!(shown, (&json!(name), &json!(amount)));
+        assert_eq!(resource["allocation_info"]["role"], "ads");
+    }
     let framework = &state["get_frameworks"]["frameworks"][0]["framework_info"];
     assert_eq!(framework["name"], "shop");
     assert_eq!(
@@ -367,7 +379,8 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(full["reservations"][0]["role"], "ads");
     assert_eq!(full["role"], "ads", "in both forms");
     assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
-    assert_eq!(json["unreserved_resources_allocated"]["cpus"], 2.2);
+    // With 0.1 cpus that are counted for the command's executor.
+    assert_eq!(json["unreserved_resources_allocated"]["cpus"], 2.3);
     assert_eq!(json["attributes"], json!({ "rack": "abc" }));
     assert_eq!(json["domain"]["fault_domain"]["zone"]["name"], "z");
 
@@ -416,6 +429,20 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(early["role"], "ads");
     let runs = &framework["executors"][1];
     assert!(runs.get("type").is_none(), "of a command executor");
+    // Its task holds 1.1 cpus, and 0.1 cpus and 32 MB are counted for itself, as in Mesos.
+    let resources = &runs["resources"];
+    assert_eq!(
+        (&resources["cpus"], &resources["mem"]),
+        (&json!(1.2), &json!(32.0))
+    );
+    assert_eq!(early["resources"]["cpus"], 1.1);
+    assert_eq!(
+        (
+            &runs["tasks"][0]["executor_id"],
+            &early["queued_tasks"][0]["executor_id"]
+        ),
+        (&json!(""), &json!("early"))
+    );
     assert_eq!(runs["tasks"][0]["state"], "TASK_RUNNING");
     assert_eq!(
         runs["tasks"][0]["discovery"],
@@ -523,8 +550,10 @@ fn containers_and_what_they_use_are_shown_under_mesos_names() {
     has_keys(&monitored[0], of_executor);
     has_keys(
         &monitored[0]["statistics"],
-        "timestamp processes threads cpus_user_time_secs cpus_system_time_secs cpus_limit mem_rss_bytes mem_limit_bytes",
+        "timestamp processes threads cpus_user_time_secs cpus_system_time_secs cpus_limit cpus_soft_limit mem_rss_bytes mem_limit_bytes mem_soft_limit_bytes",
     );
+    assert_eq!(monitored[0]["statistics"]["cpus_soft_limit"], 0.1);
+    assert_eq!(monitored[0]["statistics"]["mem_soft_limit_bytes"], 32 << 20);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
     // What was measured of a container that is gone by now is nobody's.
     let unseen = Survey {

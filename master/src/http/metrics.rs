@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use protocol::{OperationState, TaskState};
-use resources::{Name, Quantities, Resources, Scalar};
+use resources::{Name, Resources, Scalar};
 use runtime::Timestamp;
 
 use crate::books::{Books, sum};
@@ -209,24 +209,24 @@ fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// What each role with a quota is sure of, may not go beyond, and consumes: of each resource that its quota names.
+/// The guarantee and the limit of each role with a quota, of each resource that it names, and what each role consumes, with a quota or
+/// without, as in Mesos.
 fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
-    if books.quotas.is_empty() {
-        return;
-    }
-    let consumed = quota::consumed(books);
-    let nothing = Quantities::new();
+    let mut put = |role: &str, name: &Name, what: &str, amount: Scalar| {
+        let name = format!("allocator/mesos/quota/roles/{role}/resources/{name}/{what}");
+        metrics.insert(name, amount.as_f64());
+    };
     for (role, quota) in books.quotas.iter() {
-        let consumed = consumed.get(role).unwrap_or(&nothing);
-        let mut put = |name: &Name, what: &str, amount: Scalar| {
-            let name = format!("allocator/mesos/quota/roles/{role}/resources/{name}/{what}");
-            metrics.insert(name, amount.as_f64());
-        };
         for (what, amounts) in [("guarantee", &quota.guarantees), ("limit", &quota.limits)] {
             for (name, amount) in amounts.iter() {
-                put(name, what, amount);
-                put(name, "consumed", consumed.get(name));
+                put(role, name, what, amount);
+                put(role, name, "consumed", Scalar::ZERO);
             }
+        }
+    }
+    for (role, amounts) in &quota::consumed(books) {
+        for (name, amount) in amounts.iter() {
+            put(role, name, "consumed", amount);
         }
     }
 }
