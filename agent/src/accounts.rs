@@ -14,7 +14,7 @@ pub struct Own {
     account: Option<Account>,
 }
 
-/// As whom a task runs.
+/// The user that a task runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunAs {
     /// As the agent itself.
@@ -32,7 +32,7 @@ impl Own {
         }
     }
 
-    /// This process's user, with what the host knows of it.
+    /// This process's user, with its account on the host.
     pub fn look_up() -> io::Result<Self> {
         let unnamed = Self::unnamed();
         Ok(Self {
@@ -41,7 +41,7 @@ impl Own {
         })
     }
 
-    /// What the host knows of it, if that was looked up and is anything.
+    /// Its account, if it was looked up and the host has one.
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
     }
@@ -61,7 +61,7 @@ impl Own {
     }
 }
 
-/// As whom a task of `user` runs, or why this agent does not run it.
+/// The user that a task of `user` runs as, or the reason why this agent refuses it.
 pub fn run_as(
     user: Option<&str>,
     own: &Own,
@@ -142,7 +142,7 @@ mod tests {
             assert!(refused.contains("runs as user `alice`"), "{refused}");
             assert!(refused.contains("--no_switch_user"), "{refused}");
         }
-        let unknown = run_as(Some("bob"), &own("nobody here"), host).unwrap_err();
+        let unknown = run_as(Some("bob"), &own("unlisted"), host).unwrap_err();
         assert!(unknown.contains("runs as user `77`"), "{unknown}");
     }
 }
