@@ -36,6 +36,7 @@ mod oversubscription;
 mod owners;
 mod pages;
 mod partitions;
+mod privacy;
 mod puppet;
 mod recovery;
 mod renewal;

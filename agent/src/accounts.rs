@@ -1,7 +1,7 @@
 //! Accounts: as which user of the host a task runs, and whether this agent can run it so.
 //!
 //! [`run_as`] decides. Only root can change its user, so an agent of another user refuses tasks that name a third one: it would run
-//! them with its own rights. With `--no_switch_user` no task names one. Remembers nothing.
+//! them with its own rights. With `--switch_user=false` no task names one. Remembers nothing.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub struct Own {
     account: Option<Account>,
 }
 
-/// As whom a task runs.
+/// The user that a task runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunAs {
     /// As the agent itself.
@@ -32,7 +32,7 @@ impl Own {
         }
     }
 
-    /// This process's user, with what the host knows of it.
+    /// This process's user, with its account on the host.
     pub fn look_up() -> io::Result<Self> {
         let unnamed = Self::unnamed();
         Ok(Self {
@@ -41,7 +41,7 @@ impl Own {
         })
     }
 
-    /// What the host knows of it, if that was looked up and is anything.
+    /// Its account, if it was looked up and the host has one.
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
     }
@@ -61,7 +61,7 @@ impl Own {
     }
 }
 
-/// As whom a task of `user` runs, or why this agent does not run it.
+/// The user that a task of `user` runs as, or the reason why this agent refuses it.
 pub fn run_as(
     user: Option<&str>,
     own: &Own,
@@ -75,7 +75,7 @@ pub fn run_as(
         Ok(Some(account)) if account.credentials.uid == own.uid => Ok(RunAs::Own),
         Ok(Some(_)) => Err(format!(
             "user `{user}`: the agent runs as user `{}`, and only an agent of root can run tasks of another user; start the agent as \
-             root, or with --no_switch_user to run all tasks as its own user",
+             root, or with --switch_user=false to run all tasks as its own user",
             own.label()
         )),
         Ok(None) => Err(format!("user `{user}` is not known on this host")),
@@ -140,9 +140,9 @@ mod tests {
             let refused = run_as(Some(user), &alice, host).unwrap_err();
             assert!(refused.contains(&format!("user `{user}`")), "{refused}");
             assert!(refused.contains("runs as user `alice`"), "{refused}");
-            assert!(refused.contains("--no_switch_user"), "{refused}");
+            assert!(refused.contains("--switch_user=false"), "{refused}");
         }
-        let unknown = run_as(Some("bob"), &own("nobody here"), host).unwrap_err();
+        let unknown = run_as(Some("bob"), &own("unlisted"), host).unwrap_err();
         assert!(unknown.contains("runs as user `77`"), "{unknown}");
     }
 }

@@ -66,7 +66,7 @@ pub struct Settings {
     pub qos_correction_interval_min: Duration,
     /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
     pub switch_user: bool,
-    /// `--executor_environment_variables`, default none: what executors and their tasks find in their environment beside what the agent
+    /// `--executor_environment_variables`, default none: variables of executors and their tasks, beside those that the agent
     /// sets. Nothing of the agent's own environment is passed on.
     pub executor_environment_variables: BTreeMap<String, String>,
     /// `--max_completed_executors_per_framework`, default 150: runs of executors that are over and still shown.

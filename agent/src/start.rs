@@ -238,7 +238,7 @@ impl WorkDir {
     }
 }
 
-/// Lets nobody list the directories of sandboxes and volumes, not even those of an earlier version. The work directory itself has the mode
+/// Makes the directories of sandboxes and volumes unlistable for other users, those of an earlier version too. The work directory itself has the mode
 /// that it was made with: it may be the operator's, with other things in it.
 fn close_ways(work_dir: &Path) -> io::Result<()> {
     for name in ["slaves", "volumes"] {

@@ -45,7 +45,7 @@ pub enum Leads {
     Session,
 }
 
-/// The umask of every program that is started: what it makes can be read by all who reach its sandbox, and written by its user alone.
+/// The umask of every program that is started: its files can be read by every user that can reach them, and written by its own.
 const UMASK: libc::mode_t = 0o022;
 
 /// The first descriptor that no program of others inherits.
@@ -81,7 +81,7 @@ fn close_listed() -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores the signals that ask a whole group of processes to end: whoever does so keeps running until its work is done.
+/// Ignores SIGTERM, SIGINT and SIGHUP, which are often sent to a whole group of processes: the caller runs until its work is done.
 pub fn ignore_ends() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     for ends in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {

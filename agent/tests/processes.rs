@@ -385,7 +385,7 @@ fn only_sandbox(work_dir: &Path) -> PathBuf {
     at
 }
 
-/// SIGUSR1, a refusal by the master, and `kill -9` of the agent end what does not outlive it.
+/// SIGUSR1, a refusal by the master, and `kill -9` of the agent end the executors that do not outlive it.
 #[test]
 fn tasks_drain_when_their_agent_leaves_or_dies() {
     for leaves in [true, false] {
@@ -502,7 +502,7 @@ fn a_frameworks_executor_sees_nothing_of_the_agents_environment() {
     });
 }
 
-/// A descriptor that whoever started the agent left open, and the zygote's `/proc/PID/environ`, can be read by tasks of its user.
+/// Tasks of its user can read an inherited descriptor, and the environment in the zygote's `/proc/PID/environ`.
 #[test]
 fn nothing_that_the_agent_inherited_reaches_its_processes() {
     let secret = tempfile::NamedTempFile::new().unwrap();

@@ -186,8 +186,8 @@ pub struct AgentFlags {
         value_name = "COUNT"
     )]
     pub max_completed_executors_per_framework: Option<usize>,
-    /// What executors and their tasks find in their environment: JSON, as in `{"PATH": "/bin:/usr/bin"}`, or file:///path. Beside it they
-    /// have `MESOS_*` and `LIBPROCESS_*` variables, PATH, their user's HOME and USER, PWD, and what their commands say; nothing of the
+    /// Variables for the environment of executors and their tasks: JSON, as in `{"PATH": "/bin:/usr/bin"}`, or file:///path. Beside it they
+    /// have `MESOS_*` and `LIBPROCESS_*` variables, PATH, their user's HOME and USER, PWD, and those of their commands; nothing of the
     /// agent's own environment
     #[arg(long, env = "MESOS_EXECUTOR_ENVIRONMENT_VARIABLES", value_parser = variables, value_name = "JSON")]
     pub executor_environment_variables: Option<Variables>,
@@ -423,7 +423,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         node.shutdown().await;
         drop(executors);
         endpoint.close().await;
-        // Unless executors wait for the next process, it ends when nothing of it runs. The launcher ends what is left.
+        // Unless executors wait for the next process, this one ends after them. The launcher kills those that run too long.
         let stays = matches!(end, Ok(::agent::AgentEnd::Departed { .. }));
         let until = clock.now() + LEAVE_PATIENCE;
         while !stays && !WorkDir::is_over(&path) && clock.now() < until {

@@ -100,7 +100,7 @@ enum Verb {
     ExecutorZygote,
 }
 
-/// The umask of every verb, whatever it was started with: what is made on the disk is its user's alone, unless its mode says more.
+/// The umask of every verb, whatever its starter's was: files are private to their user, unless their mode is set explicitly.
 /// Others can pass through directories, where tasks of other users may have their sandboxes; those that keep state are closed to them.
 const UMASK: nix::libc::mode_t = 0o066;
 

@@ -207,7 +207,7 @@ impl Running {
     }
 }
 
-/// What the task's main process is started with, beside its command.
+/// Environment and user of the task's main process.
 struct StartsAs {
     variables: BTreeMap<String, String>,
     user: Option<String>,

@@ -175,6 +175,6 @@ mod tests {
         assert_eq!(kill.wish(at(1), second), KillStep::Shorten(at(2)));
         assert!(!kill.is_due(at(1)) && kill.is_due(at(2)));
         assert!(kill.has_time(at(1)) && !kill.has_time(at(2)));
-        assert!(!Kill::default().has_time(at(0)), "nobody asked for its end");
+        assert!(!Kill::default().has_time(at(0)), "no kill was asked for");
     }
 }

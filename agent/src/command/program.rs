@@ -10,7 +10,7 @@ use protocol::CommandInfo;
 use crate::accounts::{Own, RunAs, run_as};
 use crate::sys::{self, Program};
 
-/// Where programs are looked up unless something else is said, as by Mesos.
+/// The default search path of programs, as by Mesos.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command as a program to start: its argv, its environment, and the user that it becomes. It starts in its parent's directory, with

@@ -279,7 +279,7 @@ impl Handler<EndExecutor> for Containerizer {
 
 impl Containerizer {
     /// Has an executor end by itself within its grace period, or be killed.
-    fn shut_down(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+    pub(super) fn shut_down(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let executor = self
             .containers
             .get(id)

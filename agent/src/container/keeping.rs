@@ -353,7 +353,12 @@ impl Handler<Depart> for Containerizer {
         }
         self.keeping.departing = waiting > 0;
         for id in ending {
-            self.with(&id, ctx, Container::destroy);
+            // The launcher takes it for one that outlives the agent, and would let it run on after its grace period.
+            let is_terminating = |one: &Container| one.is_kept() && one.phase == Phase::Terminating;
+            match self.containers.get(&id).is_some_and(is_terminating) {
+                true => self.with(&id, ctx, Container::destroy),
+                false => self.shut_down(&id, ctx),
+            }
         }
         waiting
     }

@@ -64,10 +64,10 @@ pub fn main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    // Comes first: whatever else is open now came from whoever started the agent.
+    // Comes first: every other descriptor that is open now was inherited from the starter of the agent.
     sys::close_inherited()?;
-    // Who stops a whole group of processes stops the agent with it, and the executors end when their agent has: a zygote that ended now
-    // would take them along at once. They inherit this, their tasks do not.
+    // A signal to the whole group stops the agent too, and the executors end after it. A zygote that ended now would take them along
+    // at once. Executors that are forked inherit this, their tasks do not.
     sys::ignore_ends()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
@@ -211,7 +211,7 @@ impl Zygote {
         self.begin_ending(now);
     }
 
-    /// If no agent has come in time, what waits for one ends like the rest.
+    /// If no agent has come in time, the containers that wait for one end like the rest.
     fn stop_waiting(&mut self) {
         let now = self.clock.now();
         if self.awaited.is_some_and(|until| until <= now) && !self.outliving.is_empty() {
@@ -250,7 +250,7 @@ impl Zygote {
         if !self.line.can_be_found() {
             return true;
         }
-        // An agent that comes while nothing waits for it begins with another zygote, and ends what is left here.
+        // An agent that comes while no container waits for it starts another zygote, and the remaining processes here are killed.
         self.outliving.is_empty() && (self.book.is_idle() || self.line.has_agent())
     }
 
@@ -419,8 +419,10 @@ impl Zygote {
         let nobody = UnixStream::from(null.as_fd().try_clone_to_owned()?);
         self.line.cut(nobody);
         self.lock = None;
-        self.book = Book::default();
-        self.ending = Vec::new();
+        // Freeing them would copy every page that they are on, for as many containers as there are.
+        std::mem::forget(std::mem::take(&mut self.book));
+        std::mem::forget(std::mem::take(&mut self.outliving));
+        std::mem::forget(std::mem::take(&mut self.ending));
         self.signals = child_signals()?;
         Ok(())
     }
@@ -550,11 +552,11 @@ pub fn is_over(work_dir: &Path) -> bool {
     }
 }
 
-/// How long this executor may take to stop, as it is told itself.
+/// The grace period of this executor, from its own environment.
 fn grace(request: &LaunchRequest) -> Duration {
-    let told = request.environment.get(variable::SHUTDOWN_GRACE_PERIOD);
-    let told = told.and_then(|text| duration::parse(text).ok());
-    told.unwrap_or(GRACE_DEFAULT)
+    let text = request.environment.get(variable::SHUTDOWN_GRACE_PERIOD);
+    let grace = text.and_then(|text| duration::parse(text).ok());
+    grace.unwrap_or(GRACE_DEFAULT)
 }
 
 fn pause() {

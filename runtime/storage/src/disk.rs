@@ -101,10 +101,10 @@ pub(crate) fn sweep(dir: &Path) -> Result<(), StoreError> {
 /// The mode of a directory that keeps state.
 const PRIVATE: u32 = 0o700;
 
-/// The mode of the directories above it that are made with it: others may pass through to what is theirs.
+/// The mode of the directories above it that are made with it: other users can pass through to their own.
 const WAY: u32 = 0o711;
 
-/// Makes this directory, for its user alone, and those above it that are missing. One that is there stays as it is: it may be the
+/// Makes this directory, for its user alone, and those above it that are missing. An existing one stays as it is: it may be the
 /// operator's, with other things in it.
 pub fn make_private(dir: &Path) -> io::Result<()> {
     let builder = |mode| {
