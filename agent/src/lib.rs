@@ -8,6 +8,7 @@
 //! | `ledger`, `recovery` | what is kept so that executors outlive the agent, and how it goes on with them |
 //! | `command` | the command executor, which runs one task's command |
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
+//! | `disk` | leftovers and their removal, bounded output, a work directory that takes no writes |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
 //! | `sandbox`, `sandboxes`, `procfs`, `detect`, `sys` | directories and their seam, /proc, the host, and the only unsafe code |
 //! | `config`, `start`, `metrics`, `http`, `sight` | what operators set and see, and who sees what |
@@ -20,6 +21,7 @@ pub mod command;
 pub mod config;
 pub mod container;
 pub mod detect;
+pub mod disk;
 pub mod http;
 pub mod launcher;
 pub mod ledger;

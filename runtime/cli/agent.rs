@@ -19,7 +19,7 @@ use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
+use crate::flags::{Text, Threads, ThreadsFlag, bytes, domain, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
@@ -187,6 +187,23 @@ pub struct AgentFlags {
         value_name = "COUNT"
     )]
     pub max_completed_executors_per_framework: Option<usize>,
+    /// How long the sandbox of an ended executor is kept at most; less where the disk is full [default: 1weeks]
+    #[arg(long, env = "MESOS_GC_DELAY", value_parser = duration, value_name = "DURATION")]
+    pub gc_delay: Option<Duration>,
+    /// The share of the disk that is to stay free: sandboxes of ended executors are kept for gc_delay * max(0, 1 - gc_disk_headroom - usage)
+    /// [default: 0.1]
+    #[arg(long, env = "MESOS_GC_DISK_HEADROOM", value_name = "SHARE")]
+    pub gc_disk_headroom: Option<f64>,
+    /// How often the disk of the work directory is looked at [default: 1mins]
+    #[arg(long, env = "MESOS_DISK_WATCH_INTERVAL", value_parser = duration, value_name = "DURATION")]
+    pub disk_watch_interval: Option<Duration>,
+    /// Sandboxes of ended executors that are kept at most; the oldest are removed first [default: 10000]
+    #[arg(long, env = "MEROS_MAX_COMPLETED_SANDBOXES", value_name = "COUNT")]
+    pub max_completed_sandboxes: Option<usize>,
+    /// Size of a task's `stdout`, and of its `stderr`, at which it is moved to `stdout.1`, which replaces the one before; 0B is no bound
+    /// [default: 100MB]
+    #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
+    pub max_output_size: Option<u64>,
     /// Run all tasks as the agent's own user
     #[arg(long, env = "MESOS_NO_SWITCH_USER")]
     pub no_switch_user: bool,
@@ -210,6 +227,15 @@ impl AgentFlags {
             settings.max_completed_executors_per_framework = count;
         }
         settings.authenticate_http_executors = self.authenticate_http_executors;
+        if let Some(share) = self.gc_disk_headroom {
+            settings.gc_disk_headroom = share;
+        }
+        if let Some(count) = self.max_completed_sandboxes {
+            settings.max_completed_sandboxes = count;
+        }
+        if let Some(size) = self.max_output_size {
+            settings.max_output_size = size;
+        }
         let durations = [
             (
                 &mut settings.oversubscribed_resources_interval,
@@ -228,6 +254,8 @@ impl AgentFlags {
                 self.executor_shutdown_grace_period,
             ),
             (&mut settings.recovery_timeout, self.recovery_timeout),
+            (&mut settings.gc_delay, self.gc_delay),
+            (&mut settings.disk_watch_interval, self.disk_watch_interval),
             (
                 &mut settings.executor_reregistration_timeout,
                 self.executor_reregistration_timeout,
