@@ -290,7 +290,7 @@ fn an_executor_that_does_not_subscribe_again_is_killed_and_one_that_died_is_told
     command.env("MEROS_CERTS", story.cluster.certs());
     story.command = command;
     story.start_agent();
-    let silent = story.puppet.state("of-silent", TaskState::Failed);
+    let silent = story.puppet.state("of-silent", TaskState::Lost);
     assert_eq!(silent.reason, Some(Reason::ExecutorReregistrationTimeout));
     let dying = story.puppet.state("of-dying", TaskState::Failed);
     assert_eq!(dying.reason, Some(Reason::ExecutorTerminated));

@@ -19,7 +19,8 @@ use protocol::message::operation::{ApplyOperation, ApplyOperationV1};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, DisownTasks, LeaderAnnounced, PingAgent, Pong, ShutDownAgent,
+    AgentRegistered, AgentResumed, AgentSuspended, DisownTasks, LeaderAnnounced, PingAgent, Pong,
+    ShutDownAgent,
 };
 use protocol::message::scheduler::{
     AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
@@ -38,6 +39,7 @@ use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::events::{EndEverything, Registered};
 use crate::container::keeping::WhenRecovered;
+use crate::disk::{DiskFigures, DiskWatch, ReportWrites};
 use crate::ledger::Ledger;
 use crate::metrics::AgentFigures;
 use crate::operations::Operations;
@@ -95,6 +97,11 @@ pub struct Leave;
 #[rtype(result = "AgentEnd")]
 pub struct WhenEnded;
 
+/// Whether the work directory takes writes, and if not, why.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct WorkDirWrites(pub Result<(), String>);
+
 /// How is the agent?
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "AgentState")]
@@ -132,6 +139,10 @@ pub struct Agent {
     operations: Handle<Operations>,
     /// `None` if nothing outlives it.
     ledger: Option<Handle<Ledger>>,
+    /// `None` if its sandboxes are on no disk.
+    disk: Option<Handle<DiskWatch>>,
+    /// Why it cannot run tasks at present, so that its master does not offer it.
+    suspended: Option<String>,
     /// Its resources after all operations, as far as masters know of them.
     total: Resources,
     sandboxes: Arc<dyn Sandboxes>,
@@ -186,6 +197,8 @@ impl Agent {
             status,
             operations,
             ledger: None,
+            disk: None,
+            suspended: None,
             sandboxes,
             rng,
             turn: 0,
@@ -226,6 +239,9 @@ impl Agent {
         self.master = Some(master);
         self.tell_helpers();
         self.tell_oversubscribed(ctx);
+        if self.suspended.is_some() {
+            self.report_suspension(ctx);
+        }
         self.keep_vigil(ctx);
     }
 
@@ -257,6 +273,30 @@ impl Agent {
         log_told(&self.oversubscribed);
         if ctx.node().tell(&master.pid, changed).is_ok() {
             master.told = self.oversubscribed.clone();
+        }
+    }
+
+    /// The same agent with this disk watch.
+    #[must_use]
+    pub fn watching(mut self, disk: Option<Handle<DiskWatch>>) -> Self {
+        self.disk = disk;
+        self
+    }
+
+    /// Reports to the master whether this agent can be offered.
+    fn report_suspension(&self, ctx: &Context<Self>) {
+        let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone()) else {
+            return;
+        };
+        let reported = match self.suspended.clone() {
+            Some(reason) => ctx
+                .node()
+                .tell(&master.pid, AgentSuspended { agent_id, reason }),
+            None => ctx.node().tell(&master.pid, AgentResumed { agent_id }),
+        };
+        if let Err(error) = reported {
+            // Its link is broken: the next registration reports it.
+            tracing::debug!(%error, "suspension not reported");
         }
     }
 
@@ -361,6 +401,10 @@ impl Actor for Agent {
         if let Some(ledger) = &self.ledger {
             ctx.link(&ledger.pid());
         }
+        if let Some(disk) = &self.disk {
+            ctx.link(&disk.pid());
+            disk.tell_always(ReportWrites(ctx.handle()));
+        }
         self.keep_links(ctx);
         if self.info.id.is_none() {
             return self.register(ctx);
@@ -454,6 +498,7 @@ impl Handler<Exited> for Agent {
             self.operations.pid(),
         ];
         own.extend(self.ledger.as_ref().map(Handle::pid));
+        own.extend(self.disk.as_ref().map(Handle::pid));
         if own.contains(&exited.pid) && !ctx.node().is_shutting_down() {
             let end = AgentEnd::Broken {
                 name: exited.pid.name().to_owned(),
@@ -479,6 +524,14 @@ impl Handler<EstimateRejected> for Agent {
     }
 }
 
+impl Handler<WorkDirWrites> for Agent {
+    type Result = ();
+    fn handle(&mut self, WorkDirWrites(outcome): WorkDirWrites, ctx: &mut Context<Self>) {
+        self.suspended = outcome.err();
+        self.report_suspension(ctx);
+    }
+}
+
 impl Handler<DescribeAgent> for Agent {
     type Result = MessageResult<DescribeAgent>;
     fn handle(&mut self, _: DescribeAgent, ctx: &mut Context<Self>) -> Self::Result {
@@ -499,6 +552,7 @@ impl Handler<DescribeAgent> for Agent {
                 messages_refused: self.fence.refused(),
                 term: self.fence.seen(),
                 updates_waiting: 0,
+                disk: DiskFigures::default(),
             },
         })
     }

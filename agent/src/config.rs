@@ -71,6 +71,18 @@ pub struct Settings {
     pub executor_environment_variables: BTreeMap<String, String>,
     /// `--max_completed_executors_per_framework`, default 150: runs of executors that are over and still shown.
     pub max_completed_executors_per_framework: usize,
+    /// `--gc_delay`, default 1 week: how long the sandbox of an ended executor is kept at most.
+    pub gc_delay: Duration,
+    /// `--gc_disk_headroom`, default 0.1: the share of the disk that is to stay free. Sandboxes are kept for
+    /// `gc_delay * max(0, 1 - gc_disk_headroom - usage)`.
+    pub gc_disk_headroom: f64,
+    /// `--disk_watch_interval`, default 1 min: how often the disk of the work directory is looked at.
+    pub disk_watch_interval: Duration,
+    /// `--max_completed_sandboxes`, default 10,000: sandboxes of ended executors that are kept at most.
+    pub max_completed_sandboxes: usize,
+    /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before the older part is moved to `stdout.1`; zero
+    /// is no bound.
+    pub max_output_size: u64,
     /// Whether pages and APIs are served over HTTPS alone, default false. Executors that speak HTTP are told.
     pub https_only: bool,
     /// `--acls`: who may see what, default everybody everything.
@@ -110,6 +122,11 @@ impl Settings {
             switch_user: true,
             executor_environment_variables: BTreeMap::new(),
             max_completed_executors_per_framework: 150,
+            gc_delay: Duration::from_secs(7 * 24 * 3600),
+            gc_disk_headroom: 0.1,
+            disk_watch_interval: Duration::from_secs(60),
+            max_completed_sandboxes: 10_000,
+            max_output_size: 100 << 20,
             https_only: false,
             acls: Shared::default(),
             throttle: Throttle::default(),
@@ -166,6 +183,7 @@ impl Settings {
                 "oversubscribed_resources_interval",
                 self.oversubscribed_resources_interval,
             ),
+            ("disk_watch_interval", self.disk_watch_interval),
         ] {
             if value.is_zero() {
                 return Err(wrong(
@@ -174,6 +192,11 @@ impl Settings {
                     "expected more than zero, for example 1secs".into(),
                 ));
             }
+        }
+        if !(self.gc_disk_headroom >= 0.0 && self.gc_disk_headroom.is_finite()) {
+            let given = self.gc_disk_headroom.to_string();
+            let problem = "expected a share of the disk of at least 0.0, for example 0.1";
+            return Err(wrong("gc_disk_headroom", &given, problem.into()));
         }
         let patience = self.executor_reregistration_timeout;
         if patience.is_zero() || patience > EXECUTOR_REREGISTRATION_TIMEOUT_MAX {
@@ -331,6 +354,17 @@ impl Config {
                 "max_completed_executors_per_framework",
                 settings.max_completed_executors_per_framework.to_string(),
             ),
+            ("gc_delay", duration(settings.gc_delay)),
+            ("gc_disk_headroom", settings.gc_disk_headroom.to_string()),
+            (
+                "disk_watch_interval",
+                duration(settings.disk_watch_interval),
+            ),
+            (
+                "max_completed_sandboxes",
+                settings.max_completed_sandboxes.to_string(),
+            ),
+            ("max_output_size", format!("{}B", settings.max_output_size)),
         ];
         let of_mesos = OF_MESOS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut all = BTreeMap::from(of_mesos);
@@ -426,6 +460,8 @@ mod tests {
                 "{unusable}"
             );
         }
+        let less = error(|s| s.gc_disk_headroom = -0.1);
+        assert!(less.starts_with("--gc_disk_headroom is `-0.1`"), "{less}");
         let zero = error(|s| s.oversubscribed_resources_interval = Duration::ZERO);
         assert!(
             zero.starts_with("--oversubscribed_resources_interval is `0ns`"),

@@ -8,6 +8,7 @@
 //! | `ledger`, `recovery` | what is kept so that executors outlive the agent, and how it goes on with them |
 //! | `command` | the command executor, which runs one task's command |
 //! | `status` | updates on their way to frameworks, sent again until acknowledged |
+//! | `disk` | leftovers and their removal, bounded output, a work directory that takes no writes |
 //! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
 //! | `sandbox`, `sandboxes`, `accounts` | directories and their seam, and as which user a task runs |
 //! | `procfs`, `detect`, `sys` | /proc, the host, and the only unsafe code |
@@ -22,6 +23,7 @@ pub mod command;
 pub mod config;
 pub mod container;
 pub mod detect;
+pub mod disk;
 pub mod http;
 pub mod launcher;
 pub mod ledger;

@@ -7,6 +7,7 @@ use resources::{Name, Resources};
 
 use crate::container::events::Survey;
 use crate::container::machine::Phase;
+use crate::disk::DiskFigures;
 
 /// What has happened since the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct AgentFigures {
     pub term: u64,
     /// Status updates that wait for an acknowledgement.
     pub updates_waiting: usize,
+    /// What the disk watch counts.
+    pub disk: DiskFigures,
 }
 
 /// Everything as flat names and numbers.
@@ -169,6 +172,16 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     ] {
         all.insert(name.to_owned(), 0.0);
     }
+    let disk = &figures.disk;
+    let age = disk.max_age.as_secs_f64();
+    put("executor_directory_max_allowed_age_secs", age);
+    for (name, value) in [
+        ("succeeded", disk.removals_succeeded),
+        ("failed", disk.removals_failed),
+        ("pending", disk.removals_pending),
+    ] {
+        all.insert(format!("gc/path_removals_{name}"), value as f64);
+    }
     all
 }
 
@@ -192,5 +205,6 @@ mod tests {
         assert_eq!(all["slave/cpus_total"], 4.0);
         assert_eq!(all["slave/cpus_revocable_total"], 0.0);
         assert_eq!(all["slave/executors_preempted"], 0.0);
+        assert_eq!(all["gc/path_removals_pending"], 0.0);
     }
 }

@@ -1,14 +1,18 @@
 //! Sandboxes: the seam between the agent's actors and the disk that its tasks' directories are on.
 //!
-//! [`Directories`] is the real one, over [`crate::sandbox`]. A rehearsal of thousands of agents puts its own here, which touches no
+//! [`Directories`] is the real one, over [`crate::sandbox`] and [`crate::disk`]. A rehearsal of thousands of agents puts its own here, which touches no
 //! file. Every function may block, and is called beside the mailbox. Nothing is remembered.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 use protocol::ContainerId;
 use protocol::message::operator::FilePiece;
+use runtime::Timestamp;
 
 use crate::accounts::{Own, RunAs, run_as};
+use crate::disk::{leftovers, output, space};
 use crate::operations::volumes::{self, Mount};
 use crate::sandbox::{self, ReadError};
 use crate::sys;
@@ -49,11 +53,39 @@ pub trait Sandboxes: Send + Sync {
         offset: u64,
         length: u32,
     ) -> Result<FilePiece, ReadError>;
+
+    /// Removes these leftovers of a work directory; gives the outcome of each.
+    fn remove(&self, _work_dir: &Path, paths: &[PathBuf]) -> Vec<Result<(), String>> {
+        vec![Ok(()); paths.len()]
+    }
+
+    /// Notes on the disk that the age of this leftover counts from now on, also for the next process.
+    fn touch(&self, _sandbox: &Path, _now: Timestamp) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Keeps each output file of this sandbox within so many bytes.
+    fn bound_output(&self, _sandbox: &Path, _max: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The share of the work directory's disk in use, 0 to 1.
+    fn usage(&self, _work_dir: &Path) -> io::Result<f64> {
+        Ok(0.0)
+    }
+
+    /// Writes to the work directory, to see whether it takes writes.
+    fn test_write(&self, _work_dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Sandboxes that are directories.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Directories;
+#[derive(Debug, Default)]
+pub struct Directories {
+    /// Held for reading while a sandbox is made, and for writing while empty parents are removed.
+    layout: RwLock<()>,
+}
 
 impl Sandboxes for Directories {
     fn create(
@@ -62,7 +94,9 @@ impl Sandboxes for Directories {
         container: &ContainerId,
         user: Option<&str>,
     ) -> Result<(), String> {
-        let made = sandbox::create(runs, container, owner(user)?);
+        let owner = owner(user)?;
+        let _layout = self.layout.read().unwrap_or_else(PoisonError::into_inner);
+        let made = sandbox::create(runs, container, owner);
         made.map(|_| ()).map_err(|error| {
             format!(
                 "the sandbox cannot be made in `{}`: {error}",
@@ -103,6 +137,26 @@ impl Sandboxes for Directories {
         length: u32,
     ) -> Result<FilePiece, ReadError> {
         sandbox::read(sandbox, path, offset, length)
+    }
+
+    fn remove(&self, work_dir: &Path, paths: &[PathBuf]) -> Vec<Result<(), String>> {
+        leftovers::remove(work_dir, paths, &self.layout)
+    }
+
+    fn touch(&self, sandbox: &Path, now: Timestamp) -> io::Result<()> {
+        leftovers::touch(sandbox, now)
+    }
+
+    fn bound_output(&self, sandbox: &Path, max: u64) -> io::Result<()> {
+        output::bound(sandbox, max)
+    }
+
+    fn usage(&self, work_dir: &Path) -> io::Result<f64> {
+        space::usage(work_dir)
+    }
+
+    fn test_write(&self, work_dir: &Path) -> io::Result<()> {
+        space::test_write(work_dir)
     }
 }
 

@@ -26,8 +26,9 @@ use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, GoAway, Leave, Wh
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
 use crate::container::callers::{NotHeard, Prove, Speak, SubscribeStream};
-use crate::container::events::{Survey, TakeSurvey};
+use crate::container::events::{DiskWatched, Survey, TakeSurvey};
 use crate::container::volumes::VolumesOf;
+use crate::disk::{CountRemovals, DiskFigures, DiskWatch, leftovers};
 use crate::launcher::Launcher;
 use crate::ledger::book::{self, Book};
 use crate::ledger::reconfiguration::Incompatible;
@@ -161,7 +162,7 @@ impl WorkDir {
                 close_ways(path).map_err(unusable)?;
                 Ok(Self {
                     path: path.to_owned(),
-                    sandboxes: Arc::new(Directories),
+                    sandboxes: Arc::new(Directories::default()),
                     holding: Holding::Locked(lock),
                 })
             }
@@ -206,6 +207,11 @@ impl WorkDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether its sandboxes are on a disk of this machine.
+    fn is_on_disk(&self) -> bool {
+        matches!(self.holding, Holding::Locked(_))
     }
 
     /// The book of what outlives the agent; `None` if nothing does.
@@ -259,6 +265,7 @@ pub struct Started {
     status: Handle<StatusUpdates>,
     ledger: Option<Handle<Ledger>>,
     operations: Handle<Operations>,
+    disk: Option<Handle<DiskWatch>>,
     monitor: Handle<Monitor>,
     config: Arc<Config>,
     _work_dir: Arc<WorkDir>,
@@ -316,9 +323,22 @@ pub fn start_with(
         work_dir.sandboxes.clone(),
         status.clone(),
     );
+    let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
+    let live = recovered_ids.chain(&plan.strangers).cloned().collect();
     let mut containerizer = containerizer.keeping(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;
     let containerizer = node.spawn("containerizer", containerizer)?;
+    let disk = match work_dir.is_on_disk() {
+        true => {
+            // Before anything new is started, or its sandbox would be taken for a leftover.
+            let found = leftovers::find(&work_dir.path, &live, node.clock().wall());
+            let (sandboxes, in_use) = (work_dir.sandboxes.clone(), containerizer.clone());
+            let disk = node.spawn("disk", DiskWatch::new(&config, sandboxes, in_use, found))?;
+            containerizer.tell_always(DiskWatched(disk.clone()));
+            Some(disk)
+        }
+        false => None,
+    };
     let operations = Operations::new(held, keeper, containerizer.clone());
     let operations = node.spawn("operations", operations)?;
     let total = config.info().resources.clone();
@@ -336,7 +356,8 @@ pub fn start_with(
         work_dir.sandboxes.clone(),
         node.rng(),
     );
-    let agent = node.spawn("agent", agent.keeping(ledger.clone()))?;
+    let agent = agent.keeping(ledger.clone()).watching(disk.clone());
+    let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
     let (lent_to, told) = (containerizer.clone(), agent.clone());
     let interval = settings.oversubscribed_resources_interval;
@@ -356,6 +377,7 @@ pub fn start_with(
         status,
         ledger,
         operations,
+        disk,
         monitor,
         config: Arc::new(config),
         _work_dir: Arc::new(work_dir),
@@ -449,6 +471,10 @@ impl Started {
         let (state, survey) = (self.state().await.ok()?, self.survey().await.ok()?);
         let mut figures = state.figures;
         figures.updates_waiting = self.status.ask(Waiting, PATIENCE).await.ok()?;
+        figures.disk = match &self.disk {
+            Some(disk) => disk.ask(CountRemovals, PATIENCE).await.ok()?,
+            None => DiskFigures::default(),
+        };
         Some(metrics::snapshot(&figures, &survey))
     }
 }

@@ -181,10 +181,7 @@ fn an_executor_whose_link_breaks_subscribes_again_and_nothing_is_doubled_or_lost
         world.advance(900).await;
         assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
         let update = world.master.last("c").unwrap().status;
-        let expected = (
-            TaskState::Failed,
-            Some(Reason::ExecutorReregistrationTimeout),
-        );
+        let expected = (TaskState::Lost, Some(Reason::ExecutorReregistrationTimeout));
         assert_eq!((update.state, update.reason), expected);
     });
 }
@@ -210,10 +207,7 @@ fn an_executor_that_stays_away_is_killed_after_the_timeout_and_then_the_agent_re
         assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
         assert!(world.master.registrations() > before);
         let update = world.master.last("a").unwrap().status;
-        let expected = (
-            TaskState::Failed,
-            Some(Reason::ExecutorReregistrationTimeout),
-        );
+        let expected = (TaskState::Lost, Some(Reason::ExecutorReregistrationTimeout));
         assert_eq!((update.state, update.reason), expected);
         // Acknowledged, so nothing is left of it for the next process.
         world.settle().await;

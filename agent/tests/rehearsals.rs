@@ -152,8 +152,9 @@ fn a_kill_before_the_executor_subscribes_ends_the_task_and_a_later_one_goes_to_t
         let never = world.master.last("never").unwrap().status;
         assert_eq!(
             (never.state, never.reason),
-            (TaskState::Lost, Some(Reason::TaskUnknown))
+            (TaskState::Lost, Some(Reason::ExecutorTerminated))
         );
+        assert_eq!(never.message, "Cannot find executor");
     });
 }
 

@@ -294,10 +294,7 @@ fn an_executor_without_checkpoint_has_its_grace_period_to_come_back() {
         let update = world.master.last("a").unwrap().status;
         assert_eq!(
             (update.state, update.reason),
-            (
-                TaskState::Failed,
-                Some(Reason::ExecutorReregistrationTimeout)
-            )
+            (TaskState::Lost, Some(Reason::ExecutorReregistrationTimeout))
         );
     });
 }
@@ -352,7 +349,7 @@ fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_double
         assert!(world.stage.killed.lock().unwrap().is_empty());
         world.node.clock().advance(Duration::from_secs(900)).await;
         assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
-        assert_eq!(world.master.states("b"), [TaskState::Failed]);
+        assert_eq!(world.master.states("b"), [TaskState::Lost]);
     });
 }
 

@@ -217,9 +217,9 @@ impl Books {
 
     /// All offers known, of this framework, of one agent that is connected, and of one role.
     fn check_offers(&self, framework: &FrameworkId, ids: &[OfferId]) -> Result<Taken, Void> {
-        let void = |message: String| Void {
+        let void = |problem: String| Void {
             reason: Reason::InvalidOffers,
-            message,
+            message: format!("Task launched with invalid offers: {problem}"),
         };
         let mut first: Option<&Arc<Offer>> = None;
         let mut seen = BTreeSet::new();
@@ -259,7 +259,7 @@ impl Books {
         if self.agents.connected(&first.agent_id).is_none() {
             return Err(Void {
                 reason: Reason::AgentDisconnected,
-                message: format!("agent `{}` is not connected", first.agent_id),
+                message: "Agent disconnected".to_owned(),
             });
         }
         let role = Role::new(&first.role).map_err(|invalid| void(invalid.to_string()))?;
@@ -513,7 +513,7 @@ impl Books {
                 &id,
                 TaskState::Dropped,
                 Reason::AgentDisconnected,
-                format!("agent `{agent}` could not be reached"),
+                "Agent disconnected",
                 now,
             )
             .on(&agent);

@@ -320,7 +320,7 @@ impl Books {
             None => self.counters.count("master/recovery_slave_removals"),
         }
         let status = |task: &Task| {
-            let message = "the agent has not answered for too long";
+            let message = "health check timed out";
             let state = TaskState::Unreachable;
             let mut status = TaskStatus::new(task.id.clone(), state, Source::Master, since)
                 .because(Reason::AgentRemoved, message)
@@ -388,6 +388,17 @@ impl Books {
                 OperationState::Unknown,
             ),
         };
+        let hostname = self.agents.get(agent_id).map(|agent| &agent.info.hostname);
+        let message = match (why, hostname) {
+            (Removal::Left, Some(hostname)) => {
+                format!("Agent {hostname} removed: the agent unregistered")
+            }
+            (Removal::Replaced, Some(hostname)) => {
+                format!("Agent {hostname} removed: a new agent registered at the same address")
+            }
+            (Removal::Gone, _) => "Agent has been marked gone".to_owned(),
+            _ => words.to_owned(),
+        };
         let standing = self.agents.standing(agent_id);
         let was_there = matches!(standing, Standing::Registered(_) | Standing::Recovered);
         if let Some(agent) = self.agents.forget(agent_id) {
@@ -402,7 +413,7 @@ impl Books {
         let status = |task: &Task| {
             let known = frameworks.get(&task.framework_id);
             let state = task.end_or(lost);
-            master_status(known, &task.id, state, reason, words, now).on(agent_id)
+            master_status(known, &task.id, state, reason, message.as_str(), now).on(agent_id)
         };
         let ended = self.tasks.end_all(agent_id, |task| {
             let status = status(task);
@@ -415,7 +426,7 @@ impl Books {
         }
         if matches!(why, Removal::Maintenance | Removal::Gone) {
             self.agents.mark_gone(agent_id, since);
-            self.unreachable_tasks_over(agent_id, lost, reason, words, now, out);
+            self.unreachable_tasks_over(agent_id, lost, reason, &message, now, out);
         }
         self.operations_of_lost_agent(agent_id, of_operations, out);
         // Of one that was out of reach all have heard.

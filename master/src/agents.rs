@@ -46,7 +46,7 @@ pub struct Agent {
     pub ip: Option<String>,
     /// When its machine will be away, if that is planned.
     pub unavailability: Option<Unavailability>,
-    /// What operators have ordered about it.
+    /// What operators have ordered about it; deactivated also while it has suspended itself.
     pub orders: AgentOrders,
 }
 
@@ -106,6 +106,8 @@ pub struct Agents {
     unreachable: BTreeMap<AgentId, Timestamp>,
     gone: BTreeMap<AgentId, Timestamp>,
     orders: BTreeMap<AgentId, AgentOrders>,
+    /// Those that have suspended themselves, until they resume or register again.
+    suspended: BTreeSet<AgentId>,
     sessions: u64,
     /// Sessions that there were before the allocator's books began last.
     sessions_void: u64,
@@ -249,7 +251,22 @@ impl Agents {
     /// This is ordered about it from now on.
     pub fn order(&mut self, id: &AgentId, orders: Option<AgentOrders>) {
         keep(&mut self.orders, id.clone(), orders);
-        self.update(id, |agent| agent.orders = orders.unwrap_or_default());
+        self.show_orders(id);
+    }
+
+    /// It has suspended itself, or resumes.
+    pub fn suspend(&mut self, id: &AgentId, suspended: bool) {
+        match suspended {
+            true => self.suspended.insert(id.clone()),
+            false => self.suspended.remove(id),
+        };
+        self.show_orders(id);
+    }
+
+    fn show_orders(&mut self, id: &AgentId) {
+        let mut orders = self.orders(id).unwrap_or_default();
+        orders.deactivated |= self.suspended.contains(id);
+        self.update(id, |agent| agent.orders = orders);
     }
 
     /// Those about which something is left to do: they are being drained, or are to be declared gone when they are.
@@ -273,6 +290,7 @@ impl Agents {
     pub fn register(&mut self, mut agent: Agent) -> Arc<Agent> {
         self.recovered.remove(&agent.id);
         self.unreachable.remove(&agent.id);
+        self.suspended.remove(&agent.id);
         self.sessions += 1;
         agent.session = self.sessions;
         agent.connected = true;
@@ -310,6 +328,7 @@ impl Agents {
         self.recovered.remove(id);
         self.unreachable.remove(id);
         self.orders.remove(id);
+        self.suspended.remove(id);
         self.remove(id)
     }
 

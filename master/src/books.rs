@@ -356,6 +356,11 @@ pub(crate) fn master_status(
     now: Timestamp,
 ) -> TaskStatus {
     let state = framework.map_or_else(|| state.as_told(false), |f| f.told(state));
+    let reason = match (reason, state) {
+        // As Mesos: the finer reason comes with the finer state.
+        (Reason::AgentRemovedByOperator, TaskState::Lost) => Reason::AgentRemoved,
+        _ => reason,
+    };
     TaskStatus::new(task.clone(), state, Source::Master, now).because(reason, message)
 }
 

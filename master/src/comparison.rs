@@ -370,7 +370,10 @@ impl Books {
                 return true;
             }
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
-                .because(Reason::AgentReregistered, "the agent is back")
+                .because(
+                    Reason::AgentReregistered,
+                    "Unreachable agent re-reregistered",
+                )
                 .on(agent_id);
             task.agent_id = agent_id.clone();
             task.observe(&status, state);
@@ -426,7 +429,7 @@ impl Books {
                     TaskState::Staging => TaskState::Dropped,
                     _ => TaskState::Gone,
                 });
-                let message = "the agent came back without this task";
+                let message = "Reconciliation: task unknown to the agent";
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
                 let status = master_status(known, &id, state, reason, message, now).on(agent_id);

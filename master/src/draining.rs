@@ -11,7 +11,7 @@ use protocol::{AgentId, AgentOrders, Drain, Reason, TaskState, TaskStatus};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
-use crate::agents::Standing;
+use crate::agents::{Agent, Agents, Standing};
 use crate::books::{Books, master_status};
 use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
 use crate::registry::RegistryOperation;
@@ -113,27 +113,43 @@ impl Books {
 
     /// The registry has taken this order about an agent: it is carried out. Nothing of an agent that is set aside is offered.
     pub fn ordered(&mut self, agent_id: &AgentId, order: &RegistryOperation, out: &mut Effects) {
-        let before = self.agents.orders(agent_id);
-        let Ok(orders) = order.ordered(before) else {
+        let Ok(orders) = order.ordered(self.agents.orders(agent_id)) else {
             return; // The registry took it, so there is nothing to refuse.
         };
-        self.agents.order(agent_id, orders);
-        let is_aside = |orders: Option<AgentOrders>| orders.is_some_and(|one| one.deactivated);
-        let aside = is_aside(orders);
-        if aside {
-            self.rescind_of_agent(agent_id, out);
-        }
+        self.change_activity(agent_id, |agents| agents.order(agent_id, orders), out);
         let Some(agent) = self.agents.connected(agent_id) else {
             return;
         };
-        if aside != is_aside(before) {
-            out.allocator(ToAllocator::AgentActivity(AgentActivity {
-                agent_id: agent_id.clone(),
-                active: !aside,
-            }));
-        }
         if matches!(order, RegistryOperation::DrainAgent { .. }) {
             self.tell_drain(&agent.orders, &agent.pid, out);
+        }
+    }
+
+    /// The agent has suspended itself, or resumes. Its tasks go on, and its updates are taken.
+    pub fn suspended(&mut self, agent_id: &AgentId, suspended: bool, out: &mut Effects) {
+        let suspend = |agents: &mut Agents| agents.suspend(agent_id, suspended);
+        self.change_activity(agent_id, suspend, out);
+    }
+
+    /// Makes a change after which the agent may be offered, or not any more.
+    fn change_activity(
+        &mut self,
+        agent_id: &AgentId,
+        change: impl FnOnce(&mut Agents),
+        out: &mut Effects,
+    ) {
+        let is_active = |agents: &Agents| agents.get(agent_id).is_some_and(Agent::is_active);
+        let before = is_active(&self.agents);
+        change(&mut self.agents);
+        let active = is_active(&self.agents);
+        if !active {
+            self.rescind_of_agent(agent_id, out);
+        }
+        if active != before {
+            out.allocator(ToAllocator::AgentActivity(AgentActivity {
+                agent_id: agent_id.clone(),
+                active,
+            }));
         }
     }
 
@@ -186,10 +202,10 @@ impl Books {
         }
     }
 
-    /// Why a task ended that its agent has killed: because the agent is being drained, if it is and nothing else is said.
+    /// Why a task ended that its agent has killed: because the agent is being drained, if it is, whatever else is said, as by Mesos.
     pub(crate) fn explain_drained(&self, agent_id: &AgentId, status: &mut TaskStatus) {
         let killed = matches!(status.state, TaskState::Killed | TaskState::Killing);
-        if killed && status.reason.is_none() && self.agents.is_draining(agent_id) {
+        if killed && self.agents.is_draining(agent_id) {
             status.reason = Some(Reason::AgentDraining);
         }
     }

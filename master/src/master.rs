@@ -46,7 +46,8 @@ use protocol::message::operator::{
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    RegisterAgent, RegisterAgentV4, ReregisterAgent, ReregisterAgentV3, TermSeen, UnregisterAgent,
+    AgentResumed, AgentSuspended, RegisterAgent, RegisterAgentV4, ReregisterAgent,
+    ReregisterAgentV3, TermSeen, UnregisterAgent,
 };
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
@@ -296,6 +297,8 @@ impl Process for Master {
         ears.hear::<ReregisterAgent>(&[Role::Agent]);
         ears.hear_older::<ReregisterAgentV3, ReregisterAgent>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
+        ears.hear::<AgentSuspended>(&[Role::Agent]);
+        ears.hear::<AgentResumed>(&[Role::Agent]);
         ears.hear::<TermSeen>(&[Role::Agent, Role::Framework]);
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<OperationUpdated>(&[Role::Agent]);

@@ -238,7 +238,7 @@ impl Books {
         self.rescind_of_framework(id, out);
         let status = |task: &Task| {
             let (state, reason) = (TaskState::Killed, Reason::FrameworkRemoved);
-            let message = "the framework was removed";
+            let message = format!("Framework {id} removed");
             master_status(Some(&framework), &task.id, state, reason, message, now)
                 .on(&task.agent_id)
         };

@@ -20,7 +20,8 @@ use crate::certs::CertsFlag;
 use crate::door::{DoorFlags, own_names};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{
-    Text, Threads, ThreadsFlag, Variables, boolean, domain, duration, master_address, variables,
+    Text, Threads, ThreadsFlag, Variables, boolean, bytes, domain, duration, master_address,
+    variables,
 };
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
@@ -196,6 +197,23 @@ pub struct AgentFlags {
     #[arg(long, env = "MESOS_SWITCH_USER", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub switch_user: Option<bool>,
+    /// How long the sandbox of an ended executor is kept at most; less where the disk is full [default: 1weeks]
+    #[arg(long, env = "MESOS_GC_DELAY", value_parser = duration, value_name = "DURATION")]
+    pub gc_delay: Option<Duration>,
+    /// The share of the disk that is to stay free: sandboxes of ended executors are kept for gc_delay * max(0, 1 - gc_disk_headroom - usage)
+    /// [default: 0.1]
+    #[arg(long, env = "MESOS_GC_DISK_HEADROOM", value_name = "SHARE")]
+    pub gc_disk_headroom: Option<f64>,
+    /// How often the disk of the work directory is looked at [default: 1mins]
+    #[arg(long, env = "MESOS_DISK_WATCH_INTERVAL", value_parser = duration, value_name = "DURATION")]
+    pub disk_watch_interval: Option<Duration>,
+    /// Sandboxes of ended executors that are kept at most; the oldest are removed first [default: 10000]
+    #[arg(long, env = "MEROS_MAX_COMPLETED_SANDBOXES", value_name = "COUNT")]
+    pub max_completed_sandboxes: Option<usize>,
+    /// Size of a task's `stdout`, and of its `stderr`, at which it is moved to `stdout.1`, which replaces the one before; 0B is no bound
+    /// [default: 100MB]
+    #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
+    pub max_output_size: Option<u64>,
 }
 
 impl AgentFlags {
@@ -221,6 +239,15 @@ impl AgentFlags {
             settings.max_completed_executors_per_framework = count;
         }
         settings.authenticate_http_executors = self.authenticate_http_executors;
+        if let Some(share) = self.gc_disk_headroom {
+            settings.gc_disk_headroom = share;
+        }
+        if let Some(count) = self.max_completed_sandboxes {
+            settings.max_completed_sandboxes = count;
+        }
+        if let Some(size) = self.max_output_size {
+            settings.max_output_size = size;
+        }
         let durations = [
             (
                 &mut settings.oversubscribed_resources_interval,
@@ -239,6 +266,8 @@ impl AgentFlags {
                 self.executor_shutdown_grace_period,
             ),
             (&mut settings.recovery_timeout, self.recovery_timeout),
+            (&mut settings.gc_delay, self.gc_delay),
+            (&mut settings.disk_watch_interval, self.disk_watch_interval),
             (
                 &mut settings.executor_reregistration_timeout,
                 self.executor_reregistration_timeout,

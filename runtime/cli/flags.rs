@@ -107,6 +107,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     protocol::duration::parse(text).map_err(|error| error.to_string())
 }
 
+/// Reads a size in Mesos' form: a whole number and `B`, `KB`, `MB`, `GB` or `TB`, each 1024 times the one before.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let unit_at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let shift = match unit {
+        "B" => Some(0),
+        "KB" => Some(10),
+        "MB" => Some(20),
+        "GB" => Some(30),
+        "TB" => Some(40),
+        _ => None,
+    };
+    let size = number.parse::<u64>().ok().zip(shift);
+    let size = size.and_then(|(number, shift)| number.checked_mul(1 << shift));
+    size.ok_or_else(|| "expected a size such as `512KB` or `100MB`".to_owned())
+}
+
 /// How long something is waited for; for ever if there is no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience(pub Option<Duration>);
@@ -230,6 +249,17 @@ pub fn master_address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read_as_mesos_writes_them() {
+        assert_eq!(bytes("0B"), Ok(0));
+        assert_eq!(bytes("100MB"), Ok(100 << 20));
+        assert_eq!(bytes("2TB"), Ok(2 << 40));
+        for wrong in ["", "MB", "5", "5mb", "-1B", "1.5GB", "99999999999TB"] {
+            let error = bytes(wrong).unwrap_err();
+            assert!(error.contains("`100MB`"), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn a_domain_is_read_in_both_forms_and_a_wrong_one_is_shown_what_was_expected() {

@@ -73,7 +73,7 @@ macro_rules! messages {
 /// Every message in every shape that is read.
 fn messages() -> Vec<Fuzzed> {
     messages! {
-        RegisterAgent ReregisterAgent PingAgent UnregisterAgent ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
+        RegisterAgent ReregisterAgent PingAgent UnregisterAgent AgentSuspended AgentResumed ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
         AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperationV1 ApplyOperation OperationUpdated OperationsSettled
         ResourcesReportedV1 ResourcesReported RegisterAgentV4 ReregisterAgentV3 Operate

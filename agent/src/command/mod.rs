@@ -22,7 +22,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid as ProcessId;
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{
-    Capability, KillPolicy, Reason, Source, TaskId, TaskInfo, TaskState, TaskStatus, Termination,
+    Capability, KillPolicy, Source, TaskId, TaskInfo, TaskState, TaskStatus, Termination,
 };
 use runtime::prelude::*;
 use tokio::io::unix::AsyncFd;
@@ -304,7 +304,6 @@ impl Runner {
         if !self.abandoned {
             let outcome = outcome(termination, running.kill.is_wanted());
             let mut status = status(&running.task.task_id, outcome.state, ctx);
-            status.reason = outcome.reason;
             status.message = outcome.message;
             status.termination = Some(termination);
             running.driver.update(status);
@@ -408,8 +407,9 @@ impl Handler<Launch> for Runner {
     type Result = ();
     fn handle(&mut self, Launch { task, driver }: Launch, ctx: &mut Context<Self>) {
         let failed = |message: String, ctx: &mut Context<Self>| {
-            status(&task.task_id, TaskState::Failed, ctx)
-                .because(Reason::CommandExecutorFailed, message)
+            let mut failed = status(&task.task_id, TaskState::Failed, ctx);
+            failed.message = message;
+            failed
         };
         if self.running.is_some() || self.finished.is_some() {
             return driver.update(failed("a command executor runs one task only".into(), ctx));

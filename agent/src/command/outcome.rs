@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use protocol::{Reason, TaskState, Termination};
+use protocol::{TaskState, Termination};
 use runtime::Instant;
 
 /// The time between the polite signal and the certain one, where nobody says otherwise (SPEC 5.4).
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
 
-/// A task's last state, why, and a sentence for people.
+/// A task's last state, and a sentence for people. It has no reason: the executor gives none, as Mesos' does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The state.
     pub state: TaskState,
-    /// Why, for a failure.
-    pub reason: Option<Reason>,
     /// The sentence.
     pub message: String,
 }
@@ -27,16 +25,12 @@ pub fn outcome(termination: Termination, kill_wanted: bool) -> Outcome {
             format!("Command terminated with signal {}", signal_name(signal))
         }
     };
-    let (state, reason) = match termination {
-        _ if kill_wanted => (TaskState::Killed, None),
-        Termination::Exited(0) => (TaskState::Finished, None),
-        _ => (TaskState::Failed, Some(Reason::CommandExecutorFailed)),
+    let state = match termination {
+        _ if kill_wanted => TaskState::Killed,
+        Termination::Exited(0) => TaskState::Finished,
+        _ => TaskState::Failed,
     };
-    Outcome {
-        state,
-        reason,
-        message,
-    }
+    Outcome { state, message }
 }
 
 /// A signal as shells name it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use runtime::prelude::*;
 use super::machine::{Container, Phase, Task};
 use super::unplaced::only_named;
 use super::{Containerizer, forget};
+use crate::disk::DiskWatch;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
 
@@ -77,6 +79,16 @@ pub struct Occupant {
     /// The process that leads its session, once it runs.
     pub leader: Option<i32>,
 }
+
+/// Requests the sandboxes of all containers that have not ended.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "Vec<PathBuf>")]
+pub struct SandboxesInUse;
+
+/// The disk of the work directory is watched by this actor.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct DiskWatched(pub Handle<DiskWatch>);
 
 /// How do the containers look?
 #[derive(Message, Clone, Copy, Debug)]
@@ -217,12 +229,12 @@ impl Handler<KillTask> for Containerizer {
                 let aware =
                     aware.is_some_and(|framework| framework.info.can(Capability::PartitionAware));
                 let state = TaskState::Dropped.as_told(aware);
-                let problem = "the task to be killed is not known to its agent".to_owned();
+                let problem = "Cannot find executor".to_owned();
                 let Some(agent) = self.agent.id.clone() else {
                     return; // No master has said it that the agent is with.
                 };
                 let task = only_named(&kill, agent);
-                let (id, reason) = (&kill.framework_id, Reason::TaskUnknown);
+                let (id, reason) = (&kill.framework_id, Reason::ExecutorTerminated);
                 self.report_unplaced(id, task, state, reason, problem, ctx);
             }
         }
@@ -485,6 +497,24 @@ impl Handler<Occupants> for Containerizer {
     }
 }
 
+impl Handler<SandboxesInUse> for Containerizer {
+    type Result = Vec<PathBuf>;
+    fn handle(&mut self, _: SandboxesInUse, _: &mut Context<Self>) -> Vec<PathBuf> {
+        let living = self.containers.iter();
+        let living = living.filter(|(_, container)| container.phase != Phase::Terminated);
+        living
+            .map(|(framework, container)| self.sandbox(framework, container))
+            .collect()
+    }
+}
+
+impl Handler<DiskWatched> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, DiskWatched(disk): DiskWatched, _: &mut Context<Self>) {
+        self.disk = Some(disk);
+    }
+}
+
 impl Containerizer {
     /// One container as it is shown.
     pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
@@ -499,8 +529,7 @@ impl Containerizer {
             leader: container.leader,
             address: self.config.container_address(),
             directory: self
-                .runs(framework_id, &container.executor.executor_id)
-                .join(container.id.as_str())
+                .sandbox(framework_id, container)
                 .to_string_lossy()
                 .into_owned(),
             allocated: container.allocated(),

@@ -287,6 +287,7 @@ impl Handler<Recorded> for Containerizer {
                 self.make_sandboxes(&framework_id, fresh, ctx);
             }
             Err(problem) => {
+                self.write_failed();
                 for (id, _) in fresh {
                     self.counts.container_launch_errors += 1;
                     let outcome = Err(format!("the agent cannot keep it: {problem}"));

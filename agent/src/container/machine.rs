@@ -298,7 +298,7 @@ impl Container {
         let fate = (
             TaskState::Failed,
             Reason::ContainerLaunchFailed,
-            problem.to_owned(),
+            format!("Failed to launch container: {problem}"),
         );
         self.fate.get_or_insert(fate);
         self.end(None, problem)
@@ -374,7 +374,7 @@ impl Container {
         };
         self.queue.remove(at);
         self.unwritten.remove(task_id);
-        let message = "killed before its executor had it".to_owned();
+        let message = "Killed before delivery to the executor".to_owned();
         let mut effects = Vec::from_iter(self.settle(
             task_id,
             TaskState::Killed,
@@ -441,7 +441,7 @@ impl Container {
             return Vec::new();
         }
         let aware = self.framework.can(Capability::PartitionAware);
-        let message = "preempted in favour of regular tasks".to_owned();
+        let message = "Container preempted by QoS correction".to_owned();
         self.fate = Some((
             TaskState::Gone.as_told(aware),
             Reason::ContainerPreempted,
@@ -455,7 +455,7 @@ impl Container {
         if !matches!(self.phase, Phase::Launching | Phase::Registering) {
             return Vec::new();
         }
-        let message = "the executor did not subscribe in time".to_owned();
+        let message = "Executor did not register in time".to_owned();
         self.fate = Some((
             TaskState::Failed,
             Reason::ExecutorRegistrationTimeout,
@@ -483,8 +483,8 @@ impl Container {
     /// The executor's process has ended, with everything it started.
     pub fn exited(&mut self, termination: Option<Termination>) -> Vec<Effect> {
         let how = match termination {
-            Some(termination) => format!("the executor {termination}"),
-            None => "the executor was lost".to_owned(),
+            Some(termination) => format!("Executor terminated; {termination}"),
+            None => "Executor terminated".to_owned(),
         };
         self.end(termination, &how)
     }

@@ -46,6 +46,7 @@ use self::order::Order;
 use self::table::Table;
 use self::unplaced::Unplaced;
 use crate::config::Config;
+use crate::disk::{DiskWatch, RunEnded, WriteFailed};
 use crate::launcher::Launcher;
 use crate::metrics::Counts;
 use crate::sandbox;
@@ -92,6 +93,8 @@ pub struct Containerizer {
     /// Which container the executor is in that hears with this stream.
     streams: BTreeMap<Pid, ContainerId>,
     keeping: Keeping,
+    /// Learns which sandboxes are leftovers; `None` if none is on a disk.
+    disk: Option<Handle<DiskWatch>>,
     /// Whether it was told to drain, and was given nothing to run since.
     draining: Option<events::Draining>,
     pub(crate) counts: Counts,
@@ -125,6 +128,7 @@ impl Containerizer {
             speakers: BTreeMap::new(),
             streams: BTreeMap::new(),
             keeping: Keeping::default(),
+            disk: None,
             draining: None,
             counts: Counts::default(),
         }
@@ -184,7 +188,11 @@ impl Containerizer {
             {
                 Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
                     if let Err(problem) = self.link_volumes(&id, &task.resources) {
-                        let (state, reason) = (TaskState::Failed, Reason::ContainerUpdateFailed);
+                        let state =
+                            TaskState::Gone.as_told(framework.can(Capability::PartitionAware));
+                        let problem =
+                            format!("Failed to update resources for container: {problem}");
+                        let reason = Reason::ContainerUpdateFailed;
                         self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                         continue;
                     }
@@ -197,8 +205,7 @@ impl Containerizer {
                 Some(_) => {
                     let state =
                         TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
-                    let problem =
-                        format!("executor `{}` is being ended", order.executor.executor_id);
+                    let problem = "Executor terminating".to_owned();
                     let reason = Reason::ExecutorTerminated;
                     self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                 }
@@ -269,11 +276,25 @@ impl Containerizer {
                     if let Err(problem) = &result {
                         this.counts.container_launch_errors += 1;
                         tracing::warn!(container = %id, problem, "no sandbox");
+                        this.write_failed();
                     }
                     this.with(&id, ctx, |container| container.prepared(result));
                 }
             });
         }
+    }
+
+    /// Something could not be written: perhaps the disk takes no writes.
+    fn write_failed(&self) {
+        if let Some(disk) = &self.disk {
+            let _ = disk.tell(WriteFailed); // One report more or less changes nothing.
+        }
+    }
+
+    /// The sandbox of a container.
+    pub(crate) fn sandbox(&self, framework: &FrameworkId, container: &Container) -> PathBuf {
+        let runs = self.runs(framework, &container.executor.executor_id);
+        runs.join(container.id.as_str())
     }
 
     pub(crate) fn runs(&self, framework: &FrameworkId, executor: &protocol::ExecutorId) -> PathBuf {
@@ -482,6 +503,9 @@ impl Containerizer {
             return;
         }
         let view = self.view(&framework, container);
+        if let Some(disk) = &self.disk {
+            disk.tell_always(RunEnded(self.sandbox(&framework, container)));
+        }
         self.history.run_over(view);
         self.forget_container(id);
         self.containers.remove(id);

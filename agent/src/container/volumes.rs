@@ -63,7 +63,7 @@ impl Containerizer {
             }
             if let Some(lacking) = self.checkpointed.lacking(&made.unallocate()) {
                 return Err(format!(
-                    "task.resources is `{lacking}`: expected reservations and volumes that the agent has"
+                    "The checkpointed resources being used by the task or task group are unknown to the agent: {lacking}"
                 ));
             }
         }

@@ -21,8 +21,8 @@ use module_api::{Fault, UsageUnavailable};
 use protocol::agent::MasterInfo;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, PingAgent, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
-    TermSeen, UnregisterAgent,
+    AgentRegistered, AgentResumed, AgentSuspended, PingAgent, RegisterAgent, RegistrationRefused,
+    ReregisterAgent, Reregistered, TermSeen, UnregisterAgent,
 };
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask};
 use protocol::message::task::{ExecutorExited, RunTasks, TaskUpdated};
@@ -46,6 +46,8 @@ pub struct Heard {
     pub updates: Vec<(Duration, StatusUpdate)>,
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
+    /// Each suspension with its reason, and each resumption.
+    pub suspensions: Vec<Option<String>>,
     pub messages: Vec<FrameworkMessage>,
     pub terms_seen: Vec<u64>,
     pub left: bool,
@@ -209,6 +211,8 @@ impl Process for FakeMaster {
         ears.hear::<TaskUpdated>(&[Role::Agent]);
         ears.hear::<ExecutorExited>(&[Role::Agent]);
         ears.hear::<OversubscribedChanged>(&[Role::Agent]);
+        ears.hear::<AgentSuspended>(&[Role::Agent]);
+        ears.hear::<AgentResumed>(&[Role::Agent]);
         ears.hear::<FrameworkMessage>(&[Role::Agent]);
         ears.hear::<UnregisterAgent>(&[Role::Agent]);
         ears.hear::<TermSeen>(&[Role::Agent]);
@@ -321,6 +325,21 @@ impl Handler<OversubscribedChanged> for FakeMaster {
             .unwrap()
             .oversubscribed
             .push(changed.total);
+    }
+}
+
+impl Handler<AgentSuspended> for FakeMaster {
+    type Result = ();
+    fn handle(&mut self, suspended: AgentSuspended, _: &mut Context<Self>) {
+        let mut heard = self.heard.lock().unwrap();
+        heard.suspensions.push(Some(suspended.reason));
+    }
+}
+
+impl Handler<AgentResumed> for FakeMaster {
+    type Result = ();
+    fn handle(&mut self, _: AgentResumed, _: &mut Context<Self>) {
+        self.heard.lock().unwrap().suspensions.push(None);
     }
 }
 

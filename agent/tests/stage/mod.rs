@@ -39,6 +39,8 @@ pub struct Cast {
     pub standbys: Vec<&'static str>,
     /// The master that the agent is given before these.
     pub given: &'static str,
+    /// What the agent's operator wants otherwise.
+    pub change: fn(&mut Settings),
 }
 
 impl Default for Cast {
@@ -52,6 +54,7 @@ impl Default for Cast {
             authenticates: false,
             standbys: Vec::new(),
             given: "master",
+            change: |_| (),
         }
     }
 }
@@ -74,6 +77,7 @@ pub fn world<F: Future>(cast: Cast, story: impl FnOnce(World) -> F) -> F::Output
         let mut settings = Settings::new(masters, work_dir.path());
         settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
         settings.authenticate_http_executors = cast.authenticates;
+        (cast.change)(&mut settings);
         let acls = settings.acls.clone();
         network.join(
             &node,

@@ -9,8 +9,8 @@ use protocol::AgentId;
 use protocol::message::operation::{OperationUpdated, OperationsSettled, ResourcesReported};
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentRegistered, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
-    UnregisterAgent,
+    AgentRegistered, AgentResumed, AgentSuspended, RegisterAgent, RegistrationRefused,
+    ReregisterAgent, Reregistered, UnregisterAgent,
 };
 use protocol::message::task::{ExecutorExited, TaskUpdated};
 use resources::Resources;
@@ -67,6 +67,29 @@ impl Handler<UnregisterAgent> for Master {
                 books.counters.count("master/messages_unregister_slave");
             });
             self.remove_agent(agent_id, Removal::Left, ctx);
+        }
+    }
+}
+
+impl Handler<AgentSuspended> for Master {
+    type Result = ();
+
+    fn handle(&mut self, message: AgentSuspended, ctx: &mut Context<Self>) {
+        let AgentSuspended { agent_id, reason } = message;
+        if self.is_from_agent(&agent_id, ctx) {
+            tracing::warn!(agent = %agent_id, reason, "agent suspended itself: not offered");
+            self.change(ctx, |books, _, out| books.suspended(&agent_id, true, out));
+        }
+    }
+}
+
+impl Handler<AgentResumed> for Master {
+    type Result = ();
+
+    fn handle(&mut self, AgentResumed { agent_id }: AgentResumed, ctx: &mut Context<Self>) {
+        if self.is_from_agent(&agent_id, ctx) {
+            tracing::info!(agent = %agent_id, "agent resumed");
+            self.change(ctx, |books, _, out| books.suspended(&agent_id, false, out));
         }
     }
 }

@@ -20,6 +20,7 @@ mod registry;
 mod revocation;
 mod roles;
 mod standbys;
+mod statuses;
 mod turns;
 mod verbs;
 

@@ -169,6 +169,13 @@ fn a_released_message_keeps_its_bytes() {
         line(UnregisterAgent {
             agent_id: agent_id.clone(),
         }),
+        line(AgentSuspended {
+            agent_id: agent_id.clone(),
+            reason: "the disk is full".to_owned(),
+        }),
+        line(AgentResumed {
+            agent_id: agent_id.clone(),
+        }),
         line(ShutDownAgent {
             reason: "because".to_owned(),
         }),

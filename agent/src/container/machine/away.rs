@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use protocol::{Reason, TaskState};
+use protocol::{Capability, Reason, TaskState};
 
 use super::{Container, Effect, Phase};
 
@@ -65,9 +65,9 @@ impl Container {
         }
         let broken = if self.is_streamed() { "stream" } else { "link" };
         self.fate = Some((
-            TaskState::Failed,
+            TaskState::Gone.as_told(self.framework.can(Capability::PartitionAware)),
             Reason::ExecutorReregistrationTimeout,
-            format!("the executor's {broken} broke and it did not subscribe again in time"),
+            format!("Executor did not reregister in time after its {broken} broke"),
         ));
         self.destroy()
     }

@@ -135,7 +135,7 @@ impl Container {
             Lost::Ended => (
                 TaskState::Failed,
                 Reason::ExecutorTerminated,
-                "the executor ended while its agent was away",
+                "Executor terminated while its agent was away",
             ),
             Lost::Rebooted => {
                 let aware = self.framework.can(Capability::PartitionAware);
@@ -152,9 +152,9 @@ impl Container {
         if self.phase != Phase::Recovering {
             return Vec::new();
         }
-        let message = "the executor did not subscribe again in time after its agent's restart";
+        let message = "Executor did not reregister in time after its agent's restart";
         self.fate = Some((
-            TaskState::Failed,
+            TaskState::Gone.as_told(self.framework.can(Capability::PartitionAware)),
             Reason::ExecutorReregistrationTimeout,
             message.to_owned(),
         ));
@@ -318,7 +318,7 @@ mod tests {
         assert!(container.subscribe("secret", actor()).is_err());
         let effects = container.exited(Some(protocol::Termination::Signaled(9)));
         let reason = Reason::ExecutorReregistrationTimeout;
-        assert_eq!(verdicts(&effects), [(id("t"), TaskState::Failed, reason)]);
+        assert_eq!(verdicts(&effects), [(id("t"), TaskState::Lost, reason)]);
     }
 
     /// SPEC 5.2.

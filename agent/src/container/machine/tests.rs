@@ -407,7 +407,7 @@ fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_get
         verdicts(&gone.exited(Some(Termination::Signaled(9)))),
         [(
             id("a"),
-            TaskState::Failed,
+            TaskState::Lost,
             Reason::ExecutorReregistrationTimeout
         )]
     );
@@ -464,5 +464,84 @@ fn who_is_subscribed_over_its_socket_does_not_subscribe_over_http_nor_the_other_
     assert!(container.is_proved_by("secret"));
     for guess in ["", "secre", "secret2", "Secret"] {
         assert!(!container.is_proved_by(guess), "{guess}");
+    }
+}
+
+/// The words are Mesos', since clients compare them.
+#[test]
+fn statuses_have_mesos_states_reasons_and_messages() {
+    let fresh = || {
+        let mut container = container();
+        container.add(task("a"));
+        container
+    };
+    let registering = || {
+        let mut container = fresh();
+        container.prepared(Ok(()));
+        container.started(42);
+        container
+    };
+    let ended = |mut container: Container| container.exited(Some(Termination::Exited(3)));
+    let mut overdue = registering();
+    overdue.subscription_overdue();
+    let mut preempted = registering();
+    preempted.preempt();
+    let mut away = streamed();
+    away.disconnected(GRACE);
+    away.return_overdue();
+    let (failed, lost) = (TaskState::Failed, TaskState::Lost);
+    for (effects, state, reason, message) in [
+        (
+            fresh().prepared(Err("no room".to_owned())),
+            failed,
+            Reason::ContainerLaunchFailed,
+            "Failed to launch container: no room",
+        ),
+        (
+            registering().kill(&id("a"), None),
+            TaskState::Killed,
+            Reason::TaskKilledDuringLaunch,
+            "Killed before delivery to the executor",
+        ),
+        (
+            ended(registering()),
+            failed,
+            Reason::ExecutorTerminated,
+            "Executor terminated; exited with status 3",
+        ),
+        (
+            registering().exited(None),
+            failed,
+            Reason::ExecutorTerminated,
+            "Executor terminated",
+        ),
+        (
+            ended(overdue),
+            failed,
+            Reason::ExecutorRegistrationTimeout,
+            "Executor did not register in time",
+        ),
+        (
+            ended(preempted),
+            lost,
+            Reason::ContainerPreempted,
+            "Container preempted by QoS correction",
+        ),
+        (
+            ended(away),
+            lost,
+            Reason::ExecutorReregistrationTimeout,
+            "Executor did not reregister in time after its stream broke",
+        ),
+    ] {
+        let Some(Effect::Report(verdict)) = effects.first() else {
+            panic!("{message}: {effects:?}")
+        };
+        assert_eq!(
+            (verdict.state, verdict.reason),
+            (state, reason),
+            "{message}"
+        );
+        assert_eq!(verdict.message, message);
     }
 }

@@ -94,6 +94,60 @@ fn nothing_of_a_deactivated_agent_is_offered_until_it_is_reactivated_whoever_com
 }
 
 #[test]
+fn nothing_of_a_suspended_agent_is_offered_until_it_resumes() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.heard();
+        let suspend = || AgentSuspended {
+            agent_id: a.clone(),
+            reason: "the disk is full".to_owned(),
+        };
+        let resume = || AgentResumed {
+            agent_id: a.clone(),
+        };
+        agent.tell(suspend());
+        world.settle().await;
+        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        let inactive = ["recovered 0000 cpus:1", "agent S0 active false"];
+        assert_eq!(world.allocator(), inactive);
+        let shown = world.books().await;
+        assert!(shown.agents.get(&a).unwrap().orders.deactivated);
+        // Its tasks go on, and it stays connected.
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
+        world.settle().await;
+        assert_eq!(scheduler.heard().len(), 1);
+        assert_eq!(agent.heard(), [""; 0]);
+        world.allocator();
+        // Operators' orders are apart from it.
+        world.reactivate(&a).await.unwrap();
+        assert_eq!(world.allocator(), [""; 0]);
+        let agent_id = a.clone();
+        world.order(DeactivateAgent { agent_id }).await.unwrap();
+        agent.tell(resume());
+        world.settle().await;
+        assert_eq!(world.allocator(), [""; 0], "an operator has it deactivated");
+        agent.tell(suspend());
+        world.settle().await;
+        world.reactivate(&a).await.unwrap();
+        assert_eq!(world.allocator(), [""; 0], "it is suspended");
+        agent.tell(resume());
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 active true"]);
+        // One that registers again reports anew.
+        agent.tell(suspend());
+        world.settle().await;
+        world.allocator();
+        register(&agent, Some(a.clone()), Vec::new()).await.unwrap();
+        let told = world.allocator();
+        assert!(
+            !told.contains(&"agent S0 active false".to_owned()),
+            "{told:?}"
+        );
+    });
+}
+
+#[test]
 fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reactivated() {
     rehearse_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;

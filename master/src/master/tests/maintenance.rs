@@ -236,7 +236,7 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
         assert_eq!(agent.heard(), [format!("shut down: {reason}")]);
         assert_eq!(
             scheduler.heard(),
-            ["t TASK_LOST REASON_SLAVE_REMOVED_BY_OPERATOR", "lost S0"]
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
         let told = world.allocator();
         assert_eq!(told, ["agent S0 active false", "no agent S0"]);

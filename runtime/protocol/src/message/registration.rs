@@ -187,6 +187,22 @@ pub struct DisownTasks {
     pub tasks: Vec<(FrameworkId, TaskId)>,
 }
 
+/// The agent cannot run tasks at present, and is not to be offered until it resumes or registers again. Its tasks go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSuspended {
+    /// Which.
+    pub agent_id: AgentId,
+    /// For the log: what prevents it.
+    pub reason: String,
+}
+
+/// The agent, which was suspended, can run tasks again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentResumed {
+    /// Which.
+    pub agent_id: AgentId,
+}
+
 /// Another master leads from now on. Whoever hears of a later term leaves the master that it is registered with, and registers there: the
 /// silence of a master that was killed would be noticed much later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -323,5 +339,7 @@ remote! { ReregisterAgentV3 = "registration/reregister_agent" v3 -> Result<Rereg
 remote! { ReregisterAgent = "registration/reregister_agent" v4 older ReregisterAgentV3 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
+remote! { AgentSuspended = "registration/agent_suspended" v1 }
+remote! { AgentResumed = "registration/agent_resumed" v1 }
 remote! { ShutDownAgent = "registration/shut_down_agent" v1 }
 remote! { DisownTasks = "registration/disown_tasks" v1 }

@@ -7,7 +7,7 @@
 //! recovery, by the deadline that agents' waits allow.
 //!
 //! An executor that outlives the process of its agent has its tasks on. If it does not subscribe again in time, its agent ends it, and says so
-//! as well (`TASK_FAILED` for `EXECUTOR_REREGISTRATION_TIMEOUT`).
+//! as well (`TASK_GONE`, or `TASK_LOST`, for `EXECUTOR_REREGISTRATION_TIMEOUT`).
 //!
 //! Not owed: what an agent had when its own process ended, and what ends before the next one runs; tasks that a master has disowned, and
 //! those of frameworks that are over.
@@ -161,11 +161,14 @@ impl Executors {
 
 /// Whether this is what an agent says of a task whose executor has gone, which may have been astray.
 fn fits(status: &TaskStatus, astray: bool) -> bool {
-    let late = (
-        TaskState::Failed,
-        Some(Reason::ExecutorReregistrationTimeout),
+    let is_late = matches!(
+        (status.state, status.reason),
+        (
+            TaskState::Gone | TaskState::Lost,
+            Some(Reason::ExecutorReregistrationTimeout)
+        )
     );
-    if astray && (status.state, status.reason) == late {
+    if astray && is_late {
         return true;
     }
     matches!(
@@ -313,7 +316,11 @@ mod tests {
             if back {
                 stage.executor_subscribes();
             }
-            told(dies(&mut stage), TaskState::Failed, Some(reason));
+            let state = match reason {
+                ExecutorReregistrationTimeout => TaskState::Lost,
+                _ => TaskState::Failed,
+            };
+            told(dies(&mut stage), state, Some(reason));
             assert_eq!(stage.checker.judgements(), 1);
             match fits {
                 true => stage.is_clean(),

@@ -27,7 +27,11 @@ pub(super) fn is_of_the_next(status: &TaskStatus) -> bool {
         ExecutorTerminated,
     ];
     let reason = status.reason.filter(|reason| reasons.contains(reason));
-    let is_removed = status.reason == Some(Reason::AgentRemovedByOperator);
+    // The coarser reason is for frameworks that are not partition-aware.
+    let removed = [Reason::AgentRemovedByOperator, Reason::AgentRemoved];
+    let is_removed = status
+        .reason
+        .is_some_and(|reason| removed.contains(&reason));
     status.source == Source::Agent && reason.is_some()
         || status.source == Source::Master && is_removed
 }

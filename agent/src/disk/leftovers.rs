@@ -1,0 +1,421 @@
+//! Leftovers: the sandboxes of ended executors and what was set aside in `meta`. Finds them when the agent starts, and removes them.
+//!
+//! Blocking functions. No link is followed, so that the volume which a sandbox links to stays; a sandbox in which something is mounted stays
+//! as well. Decides nothing: see [`super::schedule`].
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::RwLock;
+use std::time::{Duration, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use protocol::ContainerId;
+use runtime::Timestamp;
+
+use crate::sandbox::LATEST;
+
+/// How many directories are open at a time while a tree is removed. Deeper ones are moved up first: a task chooses the depth.
+const DEPTH_MAX: usize = 32;
+/// How many directories lead from `slaves` to a sandbox: agent, `frameworks`, framework, `executors`, executor, `runs`.
+const LEVELS: usize = 6;
+
+/// A directory that nothing uses any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How long ago it was last changed.
+    pub age: Duration,
+}
+
+/// The directory of all sandboxes.
+fn slaves(work_dir: &Path) -> PathBuf {
+    work_dir.join("slaves")
+}
+
+/// All sandboxes but those of `live` containers, of whichever agent id, and the directories that were set aside in `meta`. Parents of
+/// sandboxes that have none left are removed at once.
+pub fn find(work_dir: &Path, live: &BTreeSet<ContainerId>, now: Timestamp) -> Vec<Leftover> {
+    let mut found = Vec::new();
+    let mut leftover = |entry: &DirEntry| {
+        let (path, age) = (entry.path(), age(entry, now));
+        found.push(Leftover { path, age });
+    };
+    for runs in runs_directories(work_dir) {
+        let sandboxes = directories(&runs);
+        for sandbox in &sandboxes {
+            let name = sandbox.file_name();
+            let is_live = name.to_str().and_then(|name| ContainerId::new(name).ok());
+            if !is_live.is_some_and(|id| live.contains(&id)) {
+                leftover(sandbox);
+            }
+        }
+        if sandboxes.is_empty() {
+            let _ = fs::remove_file(runs.join(LATEST));
+            remove_empty(&runs);
+        }
+    }
+    for entry in directories(&work_dir.join("meta")) {
+        if entry.file_name().to_string_lossy().contains(".aside.") {
+            leftover(&entry);
+        }
+    }
+    found
+}
+
+/// The `runs` of all executors.
+fn runs_directories(work_dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let below = |path: PathBuf, name: &'static str| {
+        let entries = directories(&path).into_iter();
+        entries.map(move |entry| entry.path().join(name))
+    };
+    let frameworks = below(slaves(work_dir), "frameworks");
+    let executors = frameworks.flat_map(move |path| below(path, "executors"));
+    executors.flat_map(move |path| below(path, "runs"))
+}
+
+/// The directories in this one, links to directories excluded. An unreadable directory has none.
+fn directories(path: &Path) -> Vec<DirEntry> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Vec::new(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "skipping unreadable directory");
+            return Vec::new();
+        }
+    };
+    let is_directory = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.flatten().filter(is_directory).collect()
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn age(entry: &DirEntry, now: Timestamp) -> Duration {
+    let changed = entry.metadata().and_then(|metadata| metadata.modified());
+    let since_epoch = changed
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let nanos = since_epoch.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    nanos.map_or(Duration::ZERO, |nanos| {
+        now.saturating_since(Timestamp::from_nanos(nanos))
+    })
+}
+
+/// Removes these directories with all that is in them, and the parents of sandboxes that have none left. `layout` is held for reading by
+/// whoever makes a sandbox, so that its parents are not removed meanwhile. Gives the outcome of each.
+pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Result<(), String>> {
+    let mounted = match mount_points() {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            let problem = format!("the mount points of this machine cannot be read: {error}");
+            return vec![Err(problem); paths.len()];
+        }
+    };
+    let remove = |path: &PathBuf| {
+        if let Some(mount) = mounted.iter().find(|mount| mount.starts_with(path)) {
+            return Err(format!("`{}` is mounted in it", mount.display()));
+        }
+        match remove_tree(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+            _ => {
+                remove_parents(work_dir, path, layout);
+                Ok(())
+            }
+        }
+    };
+    paths.iter().map(remove).collect()
+}
+
+/// The age of this sandbox counts from now on.
+pub fn touch(sandbox: &Path, now: Timestamp) -> io::Result<()> {
+    let now = UNIX_EPOCH + Duration::from_nanos(now.as_nanos());
+    File::open(sandbox)?.set_modified(now)
+}
+
+/// Removes a directory with all that is in it, whatever its depth.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let root = File::from(nix::fcntl::open(path, flags, Mode::empty())?);
+    let mut moved = 0;
+    // Ends: each round removes what is at most `DEPTH_MAX` deep, and moves the rest up by so much.
+    loop {
+        let before = moved;
+        empty(&root, &root, 0, &mut moved)?;
+        if moved == before {
+            return fs::remove_dir(path);
+        }
+    }
+}
+
+/// Empties a directory of the tree, or moves what is too deep to its root.
+fn empty(root: &File, directory: &File, depth: usize, moved: &mut u64) -> io::Result<()> {
+    let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    for entry in fs::read_dir(opened)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_os_str();
+        if !entry.file_type()?.is_dir() {
+            unlinkat(directory.as_fd(), name, UnlinkatFlags::NoRemoveDir)?;
+        } else if depth == DEPTH_MAX {
+            move_up(root, directory, name, moved)?;
+        } else {
+            let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let below = File::from(openat(directory.as_fd(), name, flags, Mode::empty())?);
+            empty(root, &below, depth + 1, moved)?;
+            unlinkat(directory.as_fd(), name, UnlinkatFlags::RemoveDir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves an entry to the root of the tree, under the next name that is free there.
+fn move_up(root: &File, directory: &File, name: &OsStr, moved: &mut u64) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        let up = format!(".removed-{moved}");
+        match renameat(directory.as_fd(), name, root.as_fd(), up.as_str()) {
+            Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+}
+
+fn remove_parents(work_dir: &Path, sandbox: &Path, layout: &RwLock<()>) {
+    let (Some(runs), true) = (sandbox.parent(), sandbox.starts_with(slaves(work_dir))) else {
+        return;
+    };
+    let _layout = layout.write();
+    let latest = runs.join(LATEST);
+    let target = fs::read_link(&latest).ok();
+    if target.as_deref().map(Path::as_os_str) == sandbox.file_name() {
+        let _ = fs::remove_file(latest);
+    }
+    remove_empty(runs);
+}
+
+/// Removes the parents of sandboxes from `runs` upwards, as far as they are empty.
+fn remove_empty(runs: &Path) {
+    let mut parents = runs.ancestors().take(LEVELS);
+    while parents
+        .next()
+        .is_some_and(|path| fs::remove_dir(path).is_ok())
+    {}
+}
+
+/// Where file systems are mounted on this machine.
+fn mount_points() -> io::Result<Vec<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(parse_mount_points(&table))
+}
+
+fn parse_mount_points(table: &[u8]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let point = |line: &[u8]| {
+        let field = line.split(|byte| *byte == b' ').nth(4)?;
+        Some(PathBuf::from(OsStr::from_bytes(&unescaped(field))))
+    };
+    lines.filter_map(point).collect()
+}
+
+/// The kernel writes blanks and backslashes as three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| first == b'\\');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        let byte = code.and_then(|code| u8::from_str_radix(code, 8).ok());
+        bytes.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[3..] } else { after };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use protocol::{AgentId, ExecutorId, FrameworkId};
+
+    use super::*;
+    use crate::sandbox;
+
+    const LONG: Duration = Duration::from_secs(90);
+
+    struct Fixture {
+        root: tempfile::TempDir,
+        layout: RwLock<()>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self {
+                root: tempfile::tempdir().unwrap(),
+                layout: RwLock::default(),
+            }
+        }
+
+        fn work_dir(&self) -> &Path {
+            self.root.path()
+        }
+
+        fn sandbox(&self, agent: &str, executor: &str, container: &str) -> PathBuf {
+            let runs = sandbox::runs(
+                self.work_dir(),
+                &AgentId::new(agent).unwrap(),
+                &FrameworkId::new("f").unwrap(),
+                &ExecutorId::new(executor).unwrap(),
+            );
+            sandbox::create(&runs, &id(container), None).unwrap()
+        }
+
+        fn remove(&self, path: &Path) -> Result<(), String> {
+            remove(self.work_dir(), &[path.to_owned()], &self.layout).remove(0)
+        }
+
+        fn found(&self, live: &[&str]) -> Vec<String> {
+            let live = live.iter().map(|name| id(name)).collect();
+            let found = find(self.work_dir(), &live, Timestamp::default()).into_iter();
+            let name = |found: Leftover| found.path.file_name().unwrap().to_owned();
+            let mut names: Vec<String> = found
+                .map(|leftover| name(leftover).into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    fn id(name: &str) -> ContainerId {
+        ContainerId::new(name).unwrap()
+    }
+
+    #[test]
+    fn sandboxes_of_live_containers_are_no_leftovers() {
+        let fixture = Fixture::new();
+        for (agent, executor, container) in [
+            ("now", "e", "ended"),
+            ("now", "e", "live"),
+            ("before", "x", "old"),
+        ] {
+            fixture.sandbox(agent, executor, container);
+        }
+        fs::create_dir_all(fixture.work_dir().join("meta/executors.aside.1")).unwrap();
+        fs::create_dir_all(fixture.work_dir().join("meta/executors")).unwrap();
+        fs::create_dir_all(fixture.work_dir().join("volumes/roles/r/v")).unwrap();
+        assert_eq!(
+            fixture.found(&["live"]),
+            ["ended", "executors.aside.1", "old"]
+        );
+    }
+
+    #[test]
+    fn the_age_counts_from_the_last_change() {
+        let fixture = Fixture::new();
+        let path = fixture.sandbox("s", "e", "c");
+        let changed = fs::metadata(path).unwrap().modified().unwrap();
+        let changed = changed.duration_since(UNIX_EPOCH).unwrap();
+        let now = Timestamp::default() + changed + Duration::from_secs(90);
+        let found = find(fixture.work_dir(), &BTreeSet::new(), now);
+        assert_eq!(found[0].age, Duration::from_secs(90));
+    }
+
+    #[test]
+    fn a_removed_sandbox_takes_its_empty_parents_along() {
+        let fixture = Fixture::new();
+        let (first, second) = (
+            fixture.sandbox("s", "e", "c1"),
+            fixture.sandbox("s", "e", "c2"),
+        );
+        assert_eq!(fixture.remove(&first), Ok(()));
+        let latest = second.parent().unwrap().join(LATEST);
+        assert_eq!(fs::read_link(&latest).unwrap(), Path::new("c2"));
+        assert_eq!(fixture.remove(&second), Ok(()));
+        assert_eq!(fixture.remove(&second), Ok(()), "it is gone already");
+        let left = fs::read_dir(slaves(fixture.work_dir())).unwrap();
+        assert_eq!(left.count(), 0);
+        assert!(fixture.sandbox("s", "e", "c3").is_dir(), "made anew");
+    }
+
+    #[test]
+    fn empty_parents_are_removed_at_the_start() {
+        let fixture = Fixture::new();
+        let sandbox = fixture.sandbox("s", "e", "c");
+        fs::remove_dir_all(&sandbox).unwrap();
+        assert_eq!(fixture.found(&[]), Vec::<String>::new());
+        let left = fs::read_dir(slaves(fixture.work_dir())).unwrap();
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn links_out_of_a_sandbox_are_not_followed() {
+        let fixture = Fixture::new();
+        let volume = fixture.work_dir().join("volumes/roles/r/v");
+        fs::create_dir_all(&volume).unwrap();
+        fs::write(volume.join("data"), "precious").unwrap();
+        let sandbox = fixture.sandbox("s", "e", "c");
+        symlink(&volume, sandbox.join("data")).unwrap();
+        symlink(fixture.work_dir(), sandbox.join("stdout.1")).unwrap();
+        symlink(&volume, sandbox.parent().unwrap().join("linked")).unwrap();
+        assert_eq!(fixture.found(&[]), ["c"]);
+        assert_eq!(fixture.remove(&sandbox), Ok(()));
+        assert!(!sandbox.exists());
+        assert_eq!(fs::read(volume.join("data")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_deep_tree_is_removed() {
+        let fixture = Fixture::new();
+        let sandbox = fixture.sandbox("s", "e", "c");
+        let mut directory = File::open(&sandbox).unwrap();
+        for _ in 0..5_000 {
+            nix::sys::stat::mkdirat(directory.as_fd(), "d", Mode::S_IRWXU).unwrap();
+            let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let below = openat(directory.as_fd(), "d", flags, Mode::empty()).unwrap();
+            directory = File::from(below);
+        }
+        drop(directory);
+        fs::write(sandbox.join(".removed-1"), "in the way").unwrap();
+        assert_eq!(fixture.remove(&sandbox), Ok(()));
+        assert!(!sandbox.exists());
+    }
+
+    #[test]
+    fn the_age_of_a_touched_sandbox_counts_from_then() {
+        let fixture = Fixture::new();
+        let path = fixture.sandbox("s", "e", "c");
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        touch(&path, now).unwrap();
+        let found = find(fixture.work_dir(), &BTreeSet::new(), now + LONG);
+        assert_eq!(found[0].age, LONG);
+        assert!(touch(&path.join("absent"), now).is_err());
+    }
+
+    #[test]
+    fn a_failed_removal_names_the_problem() {
+        let fixture = Fixture::new();
+        let file = fixture.work_dir().join("slaves");
+        fs::write(&file, "").unwrap();
+        assert!(fixture.remove(&file).is_err());
+    }
+
+    #[test]
+    fn mount_points_are_read_with_their_blanks() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            30 22 8:2 / /a\\040b\\134c rw shared:1 - ext4 /dev/sdb rw\nshort\n";
+        let points = parse_mount_points(table);
+        assert_eq!(points, [Path::new("/"), Path::new("/a b\\c")]);
+        assert!(mount_points().unwrap().contains(&PathBuf::from("/")));
+    }
+}

@@ -1,0 +1,161 @@
+//! Output: keeps a task's `stdout` and `stderr` within their bound, as `logrotate` with `copytruncate` does.
+//!
+//! Blocking functions. A file beyond the bound is copied to `stdout.1`, which replaces the one before, and is then empty: tasks append to it
+//! through a descriptor of their own. Lines written between the two steps are lost. The directory is the task's, so no link in it is
+//! followed, and a file with a second name elsewhere is left alone.
+
+use std::fs::{File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+/// The bounded files and where their older part goes.
+const FILES: [(&str, &str); 2] = [("stdout", "stdout.1"), ("stderr", "stderr.1")];
+/// The older part while it is being written.
+const UNFINISHED: &str = ".output.unfinished";
+
+/// Keeps each output file of this sandbox within `max` bytes. An absent one is no error.
+pub fn bound(sandbox: &Path, max: u64) -> io::Result<()> {
+    let directory = match File::open(sandbox) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    for (name, older) in FILES {
+        rotate(&directory, name, older, max)?;
+    }
+    Ok(())
+}
+
+fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = match openat(directory.as_fd(), name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        // Removed, or no file of the agent's any more.
+        Err(Errno::ENOENT | Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() <= max {
+        return Ok(());
+    }
+    let copied = copy(directory, &file, older);
+    // Whether or not the older part could be kept: the bound holds.
+    file.set_len(0)?;
+    copied
+}
+
+fn copy(directory: &File, file: &File, older: &str) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    let remove = || unlinkat(directory.as_fd(), UNFINISHED, UnlinkatFlags::NoRemoveDir);
+    let _ = remove();
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    let made = openat(
+        directory.as_fd(),
+        UNFINISHED,
+        flags,
+        Mode::S_IRUSR | Mode::S_IWUSR,
+    )?;
+    let mut made = File::from(made);
+    let mut whole = || {
+        io::copy(&mut file.take(metadata.len()), &mut made)?;
+        made.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
+        fchown(&made, Some(metadata.uid()), Some(metadata.gid()))?;
+        renameat(directory.as_fd(), UNFINISHED, directory.as_fd(), older)?;
+        Ok(())
+    };
+    let copied = whole();
+    if copied.is_err() {
+        let _ = remove();
+    }
+    copied
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn sandbox() -> tempfile::TempDir {
+        let sandbox = tempfile::tempdir().unwrap();
+        fs::write(sandbox.path().join("stderr"), "").unwrap();
+        sandbox
+    }
+
+    #[test]
+    fn output_beyond_the_bound_becomes_the_older_part() {
+        let sandbox = sandbox();
+        let path = |name: &str| sandbox.path().join(name);
+        let mut task = File::options()
+            .append(true)
+            .create(true)
+            .open(path("stdout"))
+            .unwrap();
+        let read = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+        task.write_all(b"0123456789").unwrap();
+        bound(sandbox.path(), 10).unwrap();
+        assert_eq!(
+            (read("stdout").as_str(), read("stdout.1").as_str()),
+            ("0123456789", "")
+        );
+        task.write_all(b"a").unwrap();
+        bound(sandbox.path(), 10).unwrap();
+        assert_eq!(
+            (read("stdout").as_str(), read("stdout.1").as_str()),
+            ("", "0123456789a")
+        );
+        task.write_all(b"and so on, beyond").unwrap();
+        assert_eq!(
+            read("stdout"),
+            "and so on, beyond",
+            "the task goes on at the start"
+        );
+        bound(sandbox.path(), 10).unwrap();
+        assert_eq!(
+            read("stdout.1"),
+            "and so on, beyond",
+            "the oldest part is gone"
+        );
+        let mode = fs::metadata(path("stdout.1")).unwrap().mode();
+        assert_eq!(mode, fs::metadata(path("stdout")).unwrap().mode());
+        assert_eq!(fs::read_dir(sandbox.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn files_outside_the_sandbox_are_never_cut() {
+        let (sandbox, outside) = (sandbox(), tempfile::tempdir().unwrap());
+        let precious = outside.path().join("precious");
+        fs::write(&precious, "0123456789").unwrap();
+        symlink(&precious, sandbox.path().join("stdout")).unwrap();
+        fs::remove_file(sandbox.path().join("stderr")).unwrap();
+        fs::hard_link(&precious, sandbox.path().join("stderr")).unwrap();
+        bound(sandbox.path(), 1).unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"0123456789");
+        // The place of the older part is a link as well.
+        fs::remove_file(sandbox.path().join("stderr")).unwrap();
+        fs::write(sandbox.path().join("stderr"), "own").unwrap();
+        symlink(&precious, sandbox.path().join("stderr.1")).unwrap();
+        symlink(&precious, sandbox.path().join(UNFINISHED)).unwrap();
+        bound(sandbox.path(), 1).unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"0123456789");
+        assert_eq!(fs::read(sandbox.path().join("stderr.1")).unwrap(), b"own");
+    }
+
+    #[test]
+    fn what_is_no_file_is_left_alone() {
+        let sandbox = sandbox();
+        nix::unistd::mkfifo(&sandbox.path().join("stdout"), Mode::S_IRWXU).unwrap();
+        fs::remove_file(sandbox.path().join("stderr")).unwrap();
+        fs::create_dir(sandbox.path().join("stderr")).unwrap();
+        bound(sandbox.path(), 0).unwrap();
+        bound(&sandbox.path().join("removed"), 0).unwrap();
+    }
+}

@@ -1,0 +1,176 @@
+//! The disk of an agent in virtual time: which sandboxes are removed, which stay, how output is bounded, and what a master is told of a work
+//! directory that takes no writes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod stage;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use meros_agent::{LauncherEvent, Settings};
+use protocol::message::task::RunTasks;
+use protocol::{TaskState, Termination};
+use stage::*;
+
+/// The sandboxes of all ended executors are older than allowed after a minute.
+fn quick(settings: &mut Settings) {
+    settings.gc_delay = Duration::from_secs(60);
+    settings.disk_watch_interval = Duration::from_secs(10);
+}
+
+fn fixture(acknowledges: bool, change: fn(&mut Settings)) -> Cast {
+    let manners = Manners {
+        acknowledges,
+        total_ping_timeout: Duration::from_secs(3600),
+        ..Manners::default()
+    };
+    Cast {
+        manners,
+        change,
+        ..Cast::default()
+    }
+}
+
+fn sandbox(world: &World, index: usize) -> PathBuf {
+    world.stage.launched.lock().unwrap()[index].sandbox.clone()
+}
+
+/// The executor that was launched as the `index`th ends.
+async fn end(world: &World, index: usize) {
+    world.stage.happens(LauncherEvent::Exited {
+        container_id: world.stage.container(index),
+        termination: Termination::Exited(0),
+    });
+    world.settle().await;
+}
+
+async fn run(world: &World, task: &str) {
+    world.master.run(vec![shell(task)]);
+    world.settle().await;
+}
+
+async fn metric(world: &World, name: &str) -> f64 {
+    world.agent.counters().await.unwrap()[name]
+}
+
+#[test]
+fn a_sandbox_is_removed_at_its_age_once_acknowledged() {
+    world(fixture(true, quick), |world| async move {
+        run(&world, "ends").await;
+        run(&world, "lives").await;
+        end(&world, 0).await;
+        assert_eq!(metric(&world, "gc/path_removals_pending").await, 1.0);
+        world.advance(5).await;
+        assert!(sandbox(&world, 0).is_dir(), "its time has not come");
+        world.advance(60).await;
+        assert!(!sandbox(&world, 0).exists());
+        assert!(sandbox(&world, 1).is_dir(), "its executor lives");
+        assert_eq!(metric(&world, "gc/path_removals_succeeded").await, 1.0);
+        assert_eq!(metric(&world, "gc/path_removals_failed").await, 0.0);
+        let age = metric(&world, "slave/executor_directory_max_allowed_age_secs").await;
+        assert!(age < 60.0, "{age}");
+    });
+}
+
+#[test]
+fn a_sandbox_with_an_unacknowledged_end_is_kept() {
+    world(fixture(false, quick), |world| async move {
+        run(&world, "ends").await;
+        end(&world, 0).await;
+        assert_eq!(world.master.states("ends"), [TaskState::Failed]);
+        world.advance(300).await;
+        assert!(sandbox(&world, 0).is_dir());
+    });
+}
+
+#[test]
+fn of_too_many_sandboxes_the_oldest_go_at_once() {
+    let few = |settings: &mut Settings| settings.max_completed_sandboxes = 2;
+    world(fixture(true, few), |world| async move {
+        for index in 0..4 {
+            run(&world, &format!("t{index}")).await;
+            end(&world, index).await;
+        }
+        let kept = (0..4).filter(|index| sandbox(&world, *index).is_dir());
+        assert_eq!(kept.collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(metric(&world, "gc/path_removals_pending").await, 2.0);
+    });
+}
+
+#[test]
+fn the_next_process_schedules_what_an_earlier_one_left() {
+    let none = |settings: &mut Settings| settings.max_completed_sandboxes = 100;
+    world(fixture(false, none), |world| async move {
+        world.master.tell(RunTasks {
+            framework: kept_framework(),
+            tasks: vec![custom("lives")],
+        });
+        world.settle().await;
+        let (_node, _script) = world.executor(0).await;
+        run(&world, "ends").await;
+        end(&world, 1).await;
+        let (lives, left) = (sandbox(&world, 0), sandbox(&world, 1));
+        let stage = Stage::with_left(world.stage.container(0));
+        let world = world.restart(stage).await;
+        assert_eq!(metric(&world, "gc/path_removals_pending").await, 1.0);
+        // By the default week, less what of it the disk has in use.
+        world.advance(1).await;
+        assert!(lives.is_dir() && left.is_dir());
+    });
+}
+
+#[test]
+fn output_of_a_live_executor_is_bounded() {
+    let small = |settings: &mut Settings| settings.max_output_size = 10;
+    world(fixture(true, small), |world| async move {
+        run(&world, "t").await;
+        let path = |name: &str| sandbox(&world, 0).join(name);
+        std::fs::write(path("stdout"), "0123456789 and more").unwrap();
+        std::fs::write(path("stderr"), "0123456789").unwrap();
+        world.advance(6).await;
+        assert_eq!(std::fs::read(path("stdout")).unwrap(), b"");
+        assert_eq!(
+            std::fs::read(path("stdout.1")).unwrap(),
+            b"0123456789 and more"
+        );
+        assert_eq!(std::fs::read(path("stderr")).unwrap(), b"0123456789");
+    });
+}
+
+#[test]
+fn an_agent_that_cannot_write_suspends_itself_until_it_can() {
+    world(fixture(true, |_| ()), |world| async move {
+        let suspensions = || world.master.heard.lock().unwrap().suspensions.clone();
+        // Neither a sandbox nor a test write can be made.
+        let work_dir = world.work_dir.path();
+        std::fs::create_dir(work_dir.join(".write-test")).unwrap();
+        let slaves = work_dir.join("slaves");
+        std::fs::remove_dir_all(&slaves).ok();
+        std::fs::write(&slaves, "").unwrap();
+        world.advance(2).await;
+        assert_eq!(suspensions(), [], "not looked at yet");
+        run(&world, "fails").await;
+        assert_eq!(world.master.states("fails"), [TaskState::Failed]);
+        assert_eq!(suspensions().len(), 1, "at the first failure");
+        assert!(suspensions()[0].is_some());
+        run(&world, "fails-too").await;
+        world.advance(5).await;
+        assert_eq!(suspensions().len(), 1, "reported once");
+        // Each master that it comes to is told.
+        world.master.ping(false).await;
+        world.advance(2).await;
+        assert_eq!(suspensions().len(), 2);
+        std::fs::remove_dir(work_dir.join(".write-test")).unwrap();
+        std::fs::remove_file(&slaves).unwrap();
+        world.advance(2).await;
+        assert_eq!(suspensions()[2..], [None]);
+        run(&world, "runs").await;
+        assert_eq!(world.stage.launched.lock().unwrap().len(), 1);
+    });
+}
