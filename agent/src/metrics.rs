@@ -157,6 +157,8 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
             );
         }
     }
+    let age = figures.disk.max_age.as_secs_f64();
+    put("executor_directory_max_allowed_age_secs", age);
     // Nothing is fetched, there are no images and no resource providers; dashboards ask for these all the same.
     for name in [
         "containerizer/fetcher/cache_size_total_bytes",
@@ -173,8 +175,6 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
         all.insert(name.to_owned(), 0.0);
     }
     let disk = &figures.disk;
-    let age = disk.max_age.as_secs_f64();
-    put("executor_directory_max_allowed_age_secs", age);
     for (name, value) in [
         ("succeeded", disk.removals_succeeded),
         ("failed", disk.removals_failed),
