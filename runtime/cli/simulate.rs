@@ -521,7 +521,7 @@ mod tests {
     fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
         for (line, words) in [
             ("--faults|some", "none, network, machines or all"),
-            ("--masters|2", "1, 3 or 5"),
+            ("--masters|2", "odd number of masters from 1 to 9"),
             (
                 "--masters|3|--fault|1secs+1secs crash master",
                 "master-1 to master-3",
