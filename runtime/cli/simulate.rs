@@ -22,6 +22,9 @@ use crate::{flags, huge, out};
 /// Up to so many agents the real transport carries the messages by default.
 const QUIC_AGENTS_MAX: u32 = 100;
 
+/// The largest group that is rehearsed.
+const MASTERS_MAX: u32 = 9;
+
 const NOTES: &str = "\
 What is rehearsed: one master (with `--masters 3` a group) and its allocator, agents and frameworks with their drivers, all of them the real ones, on one thread \
 in virtual time, with simulated links, disks and task processes. `--for` is how long faults may come; then none comes any more, and \
@@ -51,7 +54,7 @@ pub struct SimulateArgs {
     /// Where all chance comes from: the same seed and flags give the same run and the same hash
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// How many masters: 1 is alone, more are a group
+    /// How many masters, an odd number up to 9: 1 is alone, more are a group
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = masters)]
     masters: u32,
     /// How many agents
@@ -112,8 +115,8 @@ fn profile(text: &str) -> Result<Profile, String> {
 fn masters(text: &str) -> Result<u32, String> {
     let count = text.parse().ok();
     count
-        .filter(|count| [1, 3, 5].contains(count))
-        .ok_or_else(|| format!("`{text}` is not a number of masters: expected 1, 3 or 5"))
+        .filter(|count| (1..=MASTERS_MAX).contains(count) && count % 2 == 1)
+        .ok_or_else(|| format!("expected an odd number of masters from 1 to {MASTERS_MAX}"))
 }
 
 fn wiring(text: &str) -> Result<Wiring, String> {
@@ -461,6 +464,24 @@ mod tests {
         assert!(report::command(&none).ends_with("--fault 'none'"));
     }
 
+    #[test]
+    fn group_of_masters_is_odd_and_bounded() {
+        for masters in [1, 3, 5, 7, 9] {
+            let args = parsed(&format!("--masters|{masters}")).unwrap();
+            assert_eq!(args.masters, masters);
+        }
+        for masters in ["0", "2", "11", "-1", "many", ""] {
+            let error = parsed(&format!("--masters={masters}|--seed|1")).unwrap_err();
+            for wanted in [
+                "--masters",
+                masters,
+                "expected an odd number of masters from 1 to 9",
+            ] {
+                assert!(error.contains(wanted), "no `{wanted}` in: {error}");
+            }
+        }
+    }
+
     /// Once somebody has crashed the rehearsal itself falls over it.
     #[test]
     fn a_rehearsal_that_panics_is_shrunk_to_the_fault_that_it_needs() {
@@ -500,7 +521,7 @@ mod tests {
     fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
         for (line, words) in [
             ("--faults|some", "none, network, machines or all"),
-            ("--masters|2", "1, 3 or 5"),
+            ("--masters|2", "odd number of masters from 1 to 9"),
             (
                 "--masters|3|--fault|1secs+1secs crash master",
                 "master-1 to master-3",

@@ -131,6 +131,7 @@ mod tests {
         assert_eq!(meant(1, Some("master"), &crash("leader")), ["crash master"]);
         assert!(meant(1, Some("master"), &crash("follower")).is_empty());
         assert_eq!(meant(5, leads, &crash("masters")).len(), 5);
+        assert_eq!(meant(7, leads, &cut("minority", "majority")).len(), 3 * 4);
         assert_eq!(meant(3, leads, &crash("agent-1")), ["crash agent-1"]);
     }
 
