@@ -12,12 +12,13 @@ use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::{ArgAction, Args, ValueEnum};
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
-use runtime::{Node, Role};
+use runtime::{Clock, Node, Role};
 use transport::{Identity, unix};
 
 use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::{DoorFlags, own_names};
+use crate::expiry::{self, Expiry, Watched};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{
     Text, Threads, ThreadsFlag, Variables, boolean, bytes, domain, duration, master_address,
@@ -498,6 +499,11 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     }
     let mut again = args.access.again(credentials.0, credentials.1, &access);
     again.extend(args.door.again(&options));
+    let (certs, door) = (args.certs, args.door);
+    let identity = door.revoking(certs.identity(Role::Agent, &name)?)?;
+    let expiry = Expiry::new(identity.expires().into());
+    let mut watched = vec![Watched::links(&expiry)];
+    watched.extend(Watched::pages(&options));
     let mut settings = args.flags.settings(args.master, &absolute(&args.work_dir)?);
     settings.hostname = args.hostname;
     settings.domain = args.domain;
@@ -509,21 +515,21 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
         threads: args.threads.threads,
-        identity: args.certs.identity(Role::Agent, &name)?,
+        identity,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
         speak_previous: args.speak_previous,
         access,
-        door: (options, args.door.shown()),
+        door: (options, door.shown()),
         leaves: Leaves::WhenTold(signals.clone()),
     };
-    let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
         if let Some(renewal) = running.renewal.take() {
-            let read = move || certs.identity(Role::Agent, &name);
-            again.push(renewal::identity(renewal, read));
+            let read = move || door.revoking(certs.identity(Role::Agent, &name)?);
+            again.push(renewal::identity(renewal, &expiry, read));
         }
+        tokio::task::spawn_local(expiry::follow(Clock::real(), watched));
         tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         running.until(signals.stop()).await
     })?

@@ -12,6 +12,7 @@ use http::{AllowedHosts, HttpOptions};
 use nix::sys::resource::{Resource, getrlimit};
 use runtime::Clock;
 use transport::tls::{Shown, Tls, Unusable};
+use transport::{Identity, Revocations};
 
 use crate::access;
 use crate::failure::{Failure, Outcome};
@@ -61,6 +62,10 @@ pub struct DoorFlags {
     #[arg(long, env = "MEROS_HTTP_PLAIN", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub http_plain: bool,
+    /// Certificates that count no more: revocation lists (X509 CRL) of the authorities of --certs and --http_client_ca, a PEM file. New links and
+    /// HTTPS connections with a certificate in them are refused. Read again at SIGHUP
+    #[arg(long, env = "MEROS_CRL", value_name = "FILE")]
+    pub crl: Option<PathBuf>,
     /// Host names under which pages and APIs are asked for, beside IP addresses, localhost, --hostname and this machine's own names: those that
     /// DNS, a proxy or a Kubernetes service has for it. `*.example.com` is every name below example.com, `*` any name. A request for another host
     /// gets 403: it may come from a browser that a stranger's page has led here (DNS rebinding)
@@ -82,6 +87,7 @@ impl Default for DoorFlags {
             http_client_ca: None,
             http_require_client_certificate: false,
             http_plain: false,
+            crl: None,
             allowed_hosts: Vec::new(),
             jsonp: false,
         }
@@ -156,6 +162,7 @@ impl DoorFlags {
             ("http_certificate", &self.http_certificate),
             ("http_key", &self.http_key),
             ("http_client_ca", &self.http_client_ca),
+            ("crl", &self.crl),
         ];
         let files = files.into_iter().filter_map(|(name, file)| {
             let file = file.as_ref()?.display().to_string();
@@ -222,7 +229,23 @@ impl DoorFlags {
                 .map(|path| access::file("http_client_ca", path))
                 .transpose()?,
             required: self.http_require_client_certificate,
+            revocations: self.read_crl()?,
         }))
+    }
+
+    fn read_crl(&self) -> Outcome<Option<String>> {
+        let read = |path| access::file("crl", path);
+        self.crl.as_deref().map(read).transpose()
+    }
+
+    /// This identity, which does not trust what --crl revokes.
+    pub fn revoking(&self, identity: Identity) -> Outcome<Identity> {
+        let Some(lists) = self.read_crl()? else {
+            return Ok(identity);
+        };
+        let revocations = Revocations::from_pem(&lists);
+        let revocations = revocations.map_err(|why| self.unusable(&Unusable::Revocations(why)))?;
+        Ok(identity.revoking(revocations))
     }
 
     fn unusable(&self, unusable: &Unusable) -> Failure {
@@ -230,6 +253,7 @@ impl DoorFlags {
             Unusable::Certificate(why) => ("http_certificate", &self.http_certificate, why),
             Unusable::Key(why) => ("http_key", &self.http_key, why),
             Unusable::Clients(why) => ("http_client_ca", &self.http_client_ca, why),
+            Unusable::Revocations(why) => ("crl", &self.crl, why),
         };
         let file = file.as_deref().unwrap_or(Path::new("")).display();
         Failure::usage(format!("--{flag}: {file} cannot be used: {why}"))

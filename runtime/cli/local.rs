@@ -200,7 +200,7 @@ impl LocalCluster {
                 modules: master::modules(options.modules.as_ref())?,
                 work_dir: work_dir.join(&name),
                 threads: options.threads,
-                identity: cluster.issue(Role::Master, &name)?,
+                identity: options.door.revoking(cluster.issue(Role::Master, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 hostname: None,
                 group: (options.masters > 1).then(|| GroupPlan {
@@ -234,7 +234,7 @@ impl LocalCluster {
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
                 threads: options.threads,
-                identity: cluster.issue(Role::Agent, &name)?,
+                identity: options.door.revoking(cluster.issue(Role::Agent, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
                 speak_previous: false,

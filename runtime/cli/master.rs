@@ -16,13 +16,14 @@ use clap::Args;
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
 use resources::Invalid;
-use runtime::{Node, Role};
+use runtime::{Clock, Node, Role};
 use transport::Identity;
 
 use self::acting::{alone, grouped, membership};
 use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::{DoorFlags, own_names};
+use crate::expiry::{self, Expiry, Watched};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience};
 use crate::member::{self, Running, Sockets};
@@ -520,6 +521,11 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     }
     let mut again = args.access.again(credentials.0, credentials.1, &access);
     again.extend(args.door.again(&options));
+    let (certs, door) = (args.certs, args.door);
+    let identity = door.revoking(certs.identity(Role::Master, &name)?)?;
+    let expiry = Expiry::new(identity.expires().into());
+    let mut watched = vec![Watched::links(&expiry)];
+    watched.extend(Watched::pages(&options));
     let plan = Plan {
         config: Config {
             domain: args.domain,
@@ -531,7 +537,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
         threads: args.threads.threads,
-        identity: args.certs.identity(Role::Master, &name)?,
+        identity,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
         group: (!args.initial_masters.is_empty() || is_member).then_some(GroupPlan {
@@ -543,15 +549,15 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         whitelist,
         cluster: args.cluster,
         access,
-        door: (options, args.door.shown()),
+        door: (options, door.shown()),
     };
-    let certs = args.certs;
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
         if let Some(renewal) = running.renewal.take() {
-            let read = move || certs.identity(Role::Master, &name);
-            again.push(renewal::identity(renewal, read));
+            let read = move || door.revoking(certs.identity(Role::Master, &name)?);
+            again.push(renewal::identity(renewal, &expiry, read));
         }
+        tokio::task::spawn_local(expiry::follow(Clock::real(), watched));
         tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
         running.until(signals.stop()).await
     })?

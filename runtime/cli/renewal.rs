@@ -6,13 +6,14 @@
 
 use transport::{Identity, Renewal};
 
+use crate::expiry::Expiry;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Hangups;
 
 /// What `--help` says of it.
-pub const HELP: &str = "SIGHUP makes it read its certificate, key and ca.pem again, and the files of --http_certificate, --http_key, --http_client_ca, \
+pub const HELP: &str = "SIGHUP makes it read its certificate, key and ca.pem again, and the files of --http_certificate, --http_key, --http_client_ca, --crl, \
      --acls, --rate_limits and of credentials: links and connections go on, what comes then goes by what is new, and files that cannot be used \
-     are told in the log and change nothing. When --http_client_ca has changed, who has shown a certificate over HTTPS shows it anew: its connection \
+     are told in the log and change nothing. When --http_client_ca or --crl has changed, who has shown a certificate over HTTPS shows it anew: its connection \
      ends after its answer.";
 
 /// Something that is read again.
@@ -50,11 +51,17 @@ pub async fn follow(mut hangups: Hangups, all: Vec<Again>) {
 }
 
 /// The certificate that links show, as `read` finds it.
-pub fn identity(renewal: Renewal, read: impl Fn() -> Outcome<Identity> + 'static) -> Again {
+pub fn identity(
+    renewal: Renewal,
+    expiry: &Expiry,
+    read: impl Fn() -> Outcome<Identity> + 'static,
+) -> Again {
+    let expiry = expiry.clone();
     Again::new("the certificate of links", move || {
         let identity = read()?;
         let renewed = renewal.renew(&identity);
         renewed.map_err(|error| Failure::because("no usable certificate", &error))?;
+        expiry.set(identity.expires());
         tracing::info!(node = %identity.subject(), "links show a certificate of this name");
         Ok(())
     })

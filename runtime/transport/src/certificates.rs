@@ -2,15 +2,18 @@
 //!
 //! A node's certificate says its role twice: as the DNS name `<role>.meros`, so that a dialler who wants a master is
 //! protected from an agent by ordinary TLS verification, and as the URI `meros://<role>/<name>`, so that the name a
-//! node claims in its hello can be checked. Certificates are valid from 1975 to 4096: an expiry that nobody renews
-//! is an outage. A leaked key is answered with a new authority.
+//! node claims in its hello can be checked. Certificates of this authority are valid from 1975 to 4096: an expiry that nobody
+//! renews is an outage. A leaked key is answered with a new authority. Another authority may issue nodes' certificates as well,
+//! with intermediates and times as it likes, and revoke them ([`Revocations`]).
 //!
 //! Remembers nothing: files are read and written where the caller asks, and the calls block (start-up only).
 //! Never overwrites an authority, never writes a key that others may read, and knows nothing of connections.
 
 mod files;
+mod revocations;
 mod seeded;
 mod subject;
+mod validity;
 
 use std::fmt;
 use std::io;
@@ -21,17 +24,20 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use runtime::{Role, Timestamp};
+use runtime::{Clock, Role, Timestamp};
 use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::ring::default_provider;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
+pub use revocations::Revocations;
 pub use subject::{Principal, Subject};
+pub(crate) use validity::{Validity, validity_of};
 
 /// The authority's certificate, beside every identity and in the authority's own directory.
 const CA_CERTIFICATE: &str = "ca.pem";
+const NO_CERTIFICATE: &str = "is not a PEM certificate: there is none in it";
 /// The authority's key: only in the authority's own directory.
 const CA_KEY: &str = "ca.key";
 
@@ -140,6 +146,7 @@ impl Authority {
             key: key.serialize_pem(),
             authority: self.certificate.clone(),
             lasting: Some(lasting(&self.key, role, name)?),
+            revocations: Revocations::default(),
         })
     }
 
@@ -165,6 +172,8 @@ pub struct Identity {
     authority: String,
     /// From the authority that issued it in this process; the same each time it issues to this node.
     lasting: Option<[u8; 32]>,
+    /// The certificates that it does not trust though its authority has issued them.
+    revocations: Revocations,
 }
 
 impl Identity {
@@ -175,11 +184,12 @@ impl Identity {
         let authority = files::read(&authority_file)?;
         let certificate = files::read(&certificate_file)?;
         let key = files::read(&key_file)?;
-        parse_certificate(&authority).map_err(|reason| unusable(&authority_file, reason))?;
+        parse_certificates(&authority).map_err(|reason| unusable(&authority_file, reason))?;
         parse_key(&key).map_err(|reason| unusable(&key_file, reason))?;
-        let parsed = parse_certificate(&certificate)
+        let parsed = parse_certificates(&certificate)
             .map_err(|reason| unusable(&certificate_file, reason))?;
-        let subject = Subject::of(&parsed).map_err(|reason| unusable(&certificate_file, reason))?;
+        let own = parsed.first().map_or(&[][..], |own| own.as_ref());
+        let subject = Subject::of(own).map_err(|reason| unusable(&certificate_file, reason))?;
         if subject.role != role {
             let reason = format!(
                 "holds the certificate of a node with role {}, expected {role}",
@@ -193,6 +203,7 @@ impl Identity {
             key,
             authority,
             lasting: None,
+            revocations: Revocations::default(),
         };
         identity
             .verify()
@@ -224,9 +235,30 @@ impl Identity {
         &self.subject
     }
 
-    /// The chain to show: the node's own certificate (the authority issues without intermediates).
+    /// The same node, which does not trust what these revoke.
+    #[must_use]
+    pub fn revoking(self, revocations: Revocations) -> Self {
+        Self {
+            revocations,
+            ..self
+        }
+    }
+
+    /// What it does not trust.
+    pub(crate) fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// When the first certificate of its chain expires, since the Unix epoch; none if that cannot be read.
+    #[must_use]
+    pub fn expires(&self) -> Option<Duration> {
+        let chain = self.chain().ok()?;
+        validity_of(&chain).map(|validity| validity.not_after)
+    }
+
+    /// The chain to show: the node's own certificate, and those between it and the authority, as they stand in its file.
     pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        Ok(vec![parse_certificate(&self.certificate)?])
+        parse_certificates(&self.certificate)
     }
 
     /// The key that belongs to the certificate.
@@ -242,24 +274,27 @@ impl Identity {
         }
     }
 
-    /// What this node trusts: its authority and nothing else.
+    /// What this node trusts: the authorities in its `ca.pem` and nothing else.
     pub(crate) fn roots(&self) -> Result<rustls::RootCertStore, String> {
         let mut roots = rustls::RootCertStore::empty();
-        roots
-            .add(parse_certificate(&self.authority)?)
-            .map_err(|error| error.to_string())?;
+        for authority in parse_certificates(&self.authority)? {
+            roots.add(authority).map_err(|error| error.to_string())?;
+        }
         Ok(roots)
     }
 
-    /// Is the key the certificate's, and the certificate the authority's? Any time inside the validity will do.
+    /// Is the key the certificate's, and the certificate the authority's and valid now?
     fn verify(&self) -> Result<(), String> {
-        self.verify_when(UnixTime::since_unix_epoch(Duration::from_secs(
-            1_700_000_000,
-        )))
+        // Files are read by real processes, whose time this is.
+        self.verify_at(Clock::real().wall())
     }
 
-    /// The same, and is it valid at this time?
+    /// The same at this time.
     pub(crate) fn verify_at(&self, at: Timestamp) -> Result<(), String> {
+        if let Some(validity) = validity_of(&self.chain()?) {
+            let checked = validity.check(at);
+            checked.map_err(|problem| format!("is not valid now: it {problem}"))?;
+        }
         self.verify_when(UnixTime::since_unix_epoch(Duration::from_nanos(
             at.as_nanos(),
         )))
@@ -270,24 +305,37 @@ impl Identity {
         CertifiedKey::from_der(self.chain()?, self.key()?, &provider)
             .and_then(|pair| pair.keys_match())
             .map_err(|error| format!("does not belong to its key: {error}"))?;
-        let certificate = parse_certificate(&self.certificate)?;
-        let authority = parse_certificate(&self.authority)?;
-        let anchor =
-            webpki::anchor_from_trusted_cert(&authority).map_err(|error| error.to_string())?;
-        webpki::EndEntityCert::try_from(&certificate)
-            .and_then(|certificate| {
-                let algorithms = provider.signature_verification_algorithms.all;
-                let usage = webpki::KeyUsage::server_auth();
-                certificate
-                    .verify_for_usage(algorithms, &[anchor], &[], at, usage, None, None)
-                    .map(drop)
-            })
-            .map_err(|error| match error {
-                webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
-                    format!("is not valid now: {error}")
-                }
-                error => format!("was not issued by {CA_CERTIFICATE}: {error}"),
-            })
+        let chain = self.chain()?;
+        let (certificate, between) = chain.split_first().ok_or(NO_CERTIFICATE)?;
+        let authorities = parse_certificates(&self.authority)?;
+        let anchors: Result<Vec<_>, _> = authorities
+            .iter()
+            .map(|authority| webpki::anchor_from_trusted_cert(authority))
+            .collect();
+        let anchors = anchors.map_err(|error| error.to_string())?;
+        let algorithms = provider.signature_verification_algorithms.all;
+        // A node accepts and dials.
+        for usage in [
+            webpki::KeyUsage::server_auth(),
+            webpki::KeyUsage::client_auth(),
+        ] {
+            webpki::EndEntityCert::try_from(certificate)
+                .and_then(|certificate| {
+                    certificate
+                        .verify_for_usage(algorithms, &anchors, between, at, usage, None, None)
+                        .map(drop)
+                })
+                .map_err(|error| match error {
+                    webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
+                        format!("is not valid now: {error}")
+                    }
+                    webpki::Error::RequiredEkuNotFoundContext(_) => {
+                        format!("cannot be used by a node, which needs serverAuth and clientAuth: {error}")
+                    }
+                    error => format!("was not issued by {CA_CERTIFICATE}: {error}"),
+                })?;
+        }
+        Ok(())
     }
 
     fn files(directory: &Path, role: Role) -> (PathBuf, PathBuf) {
@@ -374,9 +422,14 @@ pub(crate) fn server_name(role: Role) -> String {
     subject::server_name(role)
 }
 
-fn parse_certificate(pem: &str) -> Result<CertificateDer<'static>, String> {
-    CertificateDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| format!("is not a PEM certificate: {error}"))
+/// All certificates of a PEM text, at least one.
+pub(crate) fn parse_certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(NO_CERTIFICATE.to_owned()),
+        Ok(found) => Ok(found),
+        Err(error) => Err(format!("is not a PEM certificate: {error}")),
+    }
 }
 
 fn parse_key(pem: &str) -> Result<PrivateKeyDer<'static>, String> {

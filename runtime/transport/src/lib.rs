@@ -10,6 +10,8 @@ mod backoff;
 pub mod bare;
 pub mod certificates;
 pub mod connections;
+#[cfg(test)]
+mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hello;
@@ -23,5 +25,5 @@ pub mod unix;
 pub mod wire;
 
 pub use backoff::Backoff;
-pub use certificates::{Authority, CertificateError, Identity, Subject};
+pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject};
 pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic};

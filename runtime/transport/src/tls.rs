@@ -8,7 +8,8 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use runtime::Clock;
@@ -16,14 +17,15 @@ use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 pub use crate::certificates::Principal;
+use crate::certificates::{Revocations, Validity, parse_certificates, validity_of};
 use crate::quic::config::NodeTime;
 
 /// What is shown to whoever connects, and what is asked of it; all of it PEM text.
@@ -37,6 +39,8 @@ pub struct Shown {
     pub clients: Option<String>,
     /// Whether clients must show one.
     pub required: bool,
+    /// Revocation lists of these authorities.
+    pub revocations: Option<String>,
 }
 
 impl fmt::Debug for Shown {
@@ -54,8 +58,10 @@ pub struct Tls(Arc<Inner>);
 
 struct Inner {
     config: ArcSwap<ServerConfig>,
-    /// The authorities of clients, of which each change is heard.
-    clients: watch::Sender<Option<String>>,
+    /// The authorities of clients and what they have revoked, of which each change is published.
+    clients: watch::Sender<(Option<String>, Option<String>)>,
+    /// When the own certificate, or one between it and its authority, expires.
+    expires: Mutex<Option<Duration>>,
     clock: Clock,
 }
 
@@ -68,26 +74,40 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Shows this, and judges certificates by this clock.
     pub fn new(shown: &Shown, clock: &Clock) -> Result<Self, Unusable> {
-        let config = ArcSwap::from_pointee(config(shown, clock)?);
-        let clients = watch::Sender::new(shown.clients.clone());
+        let (config, expires) = config(shown, clock)?;
+        let config = ArcSwap::from_pointee(config);
+        let clients = watch::Sender::new(trusted(shown));
         let clock = clock.clone();
         Ok(Self(Arc::new(Inner {
             config,
             clients,
+            expires: Mutex::new(expires),
             clock,
         })))
     }
 
     /// Shows this in all handshakes from now on. What cannot be used changes nothing.
     pub fn renew(&self, shown: &Shown) -> Result<(), Unusable> {
-        let config = config(shown, &self.0.clock)?;
+        let (config, expires) = config(shown, &self.0.clock)?;
         self.0.config.store(Arc::new(config));
+        *self.expiry() = expires;
         self.0.clients.send_if_modified(|clients| {
-            let is_other = *clients != shown.clients;
-            clients.clone_from(&shown.clients);
-            is_other
+            let before = std::mem::replace(clients, trusted(shown));
+            before != *clients
         });
         Ok(())
+    }
+
+    /// When the first certificate of the chain that is shown expires, since the Unix epoch; none if that cannot be read.
+    pub fn expires(&self) -> Option<Duration> {
+        *self.expiry()
+    }
+
+    fn expiry(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.0
+            .expires
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes when other authorities of clients are trusted than now: who has shown a certificate by then may be nobody any more.
@@ -110,8 +130,21 @@ impl Tls {
     }
 }
 
-fn config(shown: &Shown, clock: &Clock) -> Result<ServerConfig, Unusable> {
-    let chain = certificates(&shown.certificate).map_err(Unusable::Certificate)?;
+/// What decides whether a client's certificate counts.
+fn trusted(shown: &Shown) -> (Option<String>, Option<String>) {
+    (shown.clients.clone(), shown.revocations.clone())
+}
+
+/// The configuration, and when the certificate in it expires.
+fn config(shown: &Shown, clock: &Clock) -> Result<(ServerConfig, Option<Duration>), Unusable> {
+    let chain = parse_certificates(&shown.certificate).map_err(Unusable::Certificate)?;
+    let validity = validity_of(&chain);
+    if let Some(validity) = &validity {
+        let checked = validity.check(clock.wall());
+        checked.map_err(Unusable::Certificate)?;
+    }
+    let revocations = shown.revocations.as_deref().map(Revocations::from_pem);
+    let revocations = revocations.transpose().map_err(Unusable::Revocations)?;
     let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes())
         .map_err(|error| Unusable::Key(format!("is not a PEM private key: {error}")))?;
     let provider = Arc::new(default_provider());
@@ -123,11 +156,13 @@ fn config(shown: &Shown, clock: &Clock) -> Result<ServerConfig, Unusable> {
         None => builder.with_no_client_auth(),
         Some(authorities) => {
             let mut roots = RootCertStore::empty();
-            for authority in certificates(authorities).map_err(Unusable::Clients)? {
+            for authority in parse_certificates(authorities).map_err(Unusable::Clients)? {
                 let added = roots.add(authority);
                 added.map_err(|error| Unusable::Clients(error.to_string()))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                .with_crls(revocations.unwrap_or_default().lists())
+                .allow_unknown_revocation_status();
             let verifier = match shown.required {
                 true => verifier,
                 false => verifier.allow_unauthenticated(),
@@ -142,16 +177,8 @@ fn config(shown: &Shown, clock: &Clock) -> Result<ServerConfig, Unusable> {
         .with_single_cert(chain, key)
         .map_err(|error| Unusable::Key(format!("does not belong to the certificate: {error}")))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err("has no PEM certificate".to_owned()),
-        Ok(found) => Ok(found),
-        Err(error) => Err(format!("is not PEM certificates: {error}")),
-    }
+    let expires = validity.map(|Validity { not_after, .. }| not_after);
+    Ok((config, expires))
 }
 
 /// What cannot be used, and why.
@@ -166,6 +193,9 @@ pub enum Unusable {
     /// The authorities of clients.
     #[error("the clients' authorities: {0}")]
     Clients(String),
+    /// The revocation lists.
+    #[error("the revocation lists: {0}")]
+    Revocations(String),
 }
 
 #[cfg(test)]

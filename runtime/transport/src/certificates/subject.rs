@@ -119,7 +119,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// DER tags on the way from a certificate to its names (RFC 5280, 4.1 and 4.2.1.6).
-mod tag {
+pub(super) mod tag {
     pub const BOOLEAN: u8 = 0x01;
     pub const OCTETS: u8 = 0x04;
     pub const OBJECT: u8 = 0x06;
@@ -195,14 +195,14 @@ fn alternative_names(mut certificate: &[u8]) -> Option<&[u8]> {
     None
 }
 
-fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+pub(super) fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     element(input)
         .filter(|(found, _)| *found == tag)
         .map(|(_, value)| value)
 }
 
 /// Takes one element off `input`: its tag and its value. Lengths above four bytes are no certificate.
-fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+pub(super) fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, rest) = input.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
     let length = match first {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::foreign::{DAY, ForeignAuthority, from_now};
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -247,4 +248,100 @@ fn a_seed_gives_the_same_certificates_each_time_and_another_seed_gives_others() 
     assert_eq!(issue(1), issue(1));
     let (one, other) = (issue(1), issue(2));
     assert!(one.0 != other.0 && one.1 != other.1 && one.2 != other.2);
+}
+
+#[test]
+fn a_foreign_certificate_is_judged_by_the_present_time() {
+    let company = ForeignAuthority::new("company");
+    let directory = directory();
+    let load = || Identity::load(directory.path(), Role::Agent);
+    let keep = |valid| company.keep(directory.path(), (Role::Agent, "a"), 1, valid);
+    // Issued this moment, by an intermediate.
+    keep([-1, 30 * DAY]);
+    let identity = load().unwrap();
+    assert_eq!(
+        (
+            identity.subject().name.as_str(),
+            identity.chain().unwrap().len()
+        ),
+        ("a", 2)
+    );
+    let left = identity.expires().unwrap().abs_diff(from_now(30 * DAY));
+    assert!(left < Duration::from_secs(60), "{left:?}");
+    for (valid, words) in [
+        (
+            [-3 * DAY, -DAY - 60],
+            "is not valid now: it has expired 1 days ago",
+        ),
+        ([DAY, 2 * DAY], "is not valid now: it is not valid yet"),
+    ] {
+        keep(valid);
+        let error = load().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    // Without the intermediate nothing leads to the root.
+    keep([-1, DAY]);
+    let file = directory.path().join("agent.pem");
+    let alone = fs::read_to_string(&file).unwrap();
+    let alone = alone
+        .split_inclusive("END CERTIFICATE-----")
+        .next()
+        .unwrap();
+    fs::write(&file, alone).unwrap();
+    let error = load().unwrap_err().to_string();
+    assert!(error.contains("was not issued by ca.pem"), "{error}");
+}
+
+/// Where there is the command `openssl`.
+#[test]
+fn a_certificate_issued_today_by_openssl_is_taken() {
+    let directory = directory();
+    let openssl = |line: &str| {
+        let mut command = std::process::Command::new("openssl");
+        let output = command
+            .args(line.split(' '))
+            .current_dir(directory.path())
+            .output();
+        output.map(|output| {
+            let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{line}: {problem}");
+        })
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    let root = format!("req -x509 {key} -keyout root.key -out ca.pem -days 30 -subj /CN=company");
+    if openssl(&root).is_err() {
+        return;
+    }
+    let extensions = "subjectAltName=DNS:agent.meros,URI:meros://agent/a-1\nextendedKeyUsage=serverAuth,clientAuth\n";
+    fs::write(directory.path().join("extensions"), extensions).unwrap();
+    openssl(&format!(
+        "req {key} -keyout agent.key -out agent.csr -subj /CN=a-1"
+    ))
+    .unwrap();
+    openssl("x509 -req -in agent.csr -CA ca.pem -CAkey root.key -CAcreateserial -out agent.pem -days 30 -extfile extensions").unwrap();
+    let identity = Identity::load(directory.path(), Role::Agent).unwrap();
+    assert_eq!(identity.subject().to_string(), "meros://agent/a-1");
+}
+
+#[test]
+fn revocation_lists_that_cannot_be_used_are_refused() {
+    let company = ForeignAuthority::new("company");
+    assert!(Revocations::from_pem(&company.revoke(&[1])).is_ok());
+    let two = format!(
+        "{}{}",
+        company.revoke(&[]),
+        ForeignAuthority::new("other").revoke(&[2])
+    );
+    assert_eq!(Revocations::from_pem(&two).unwrap().lists().len(), 2);
+    for (wrong, words) in [
+        ("", "has no PEM revocation list"),
+        (company.root.as_str(), "has no PEM revocation list"),
+        (
+            "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
+            "cannot be used",
+        ),
+    ] {
+        let error = Revocations::from_pem(wrong).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -11,6 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use runtime::Clock;
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::WebPkiClientVerifier;
 use rustls::time_provider::TimeProvider;
@@ -137,6 +138,8 @@ pub(crate) fn server(
 ) -> Result<ServerConfig, BindError> {
     let roots = Arc::new(identity.roots().map_err(BindError::identity)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .with_crls(identity.revocations().lists())
+        .allow_unknown_revocation_status()
         .build()
         .map_err(|error| BindError::identity(error.to_string()))?;
     let mut tls = rustls::ServerConfig::builder_with_details(
@@ -175,14 +178,19 @@ pub(crate) fn client(
     clock: &Clock,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ClientConfig, BindError> {
-    let roots = identity.roots().map_err(BindError::identity)?;
+    let roots = Arc::new(identity.roots().map_err(BindError::identity)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+        .with_crls(identity.revocations().lists())
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| BindError::identity(error.to_string()))?;
     let mut tls = rustls::ClientConfig::builder_with_details(
         provider.clone(),
         Arc::new(NodeTime(clock.clone())),
     )
     .with_protocol_versions(&[&TLS13])
     .map_err(|error| BindError::identity(error.to_string()))?
-    .with_root_certificates(roots)
+    .with_webpki_verifier(verifier)
     .with_client_auth_cert(
         identity.chain().map_err(BindError::identity)?,
         identity.key().map_err(BindError::identity)?,

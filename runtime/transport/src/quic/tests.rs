@@ -7,12 +7,13 @@ use runtime::prelude::*;
 use tokio::net::UdpSocket;
 
 use super::*;
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Subject};
 use crate::testing::*;
 
 mod hostile;
 mod lives;
 mod renewal;
+mod revoked;
 mod shutdown;
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -47,13 +48,22 @@ impl Member {
         options: Options,
         address: SocketAddr,
     ) -> Self {
+        let identity = authority.issue(role, name).unwrap();
+        Self::showing(&identity, options, address)
+    }
+
+    /// One with this identity.
+    fn showing(identity: &Identity, options: Options, address: SocketAddr) -> Self {
+        let Subject { role, name } = identity.subject().clone();
         let accepts = match role {
             Role::Master => &[Role::Master, Role::Agent, Role::Framework, Role::Operator][..],
             _ => &[Role::Master],
         };
-        let node = Node::builder(name).role(role).accepts(accepts).build();
-        let identity = authority.issue(role, name).unwrap();
-        let endpoint = Endpoint::bind(node.clone(), &identity, address, options).unwrap();
+        let node = Node::builder(name.as_str())
+            .role(role)
+            .accepts(accepts)
+            .build();
+        let endpoint = Endpoint::bind(node.clone(), identity, address, options).unwrap();
         let notes = Notes::default();
         let noter = node.spawn("noter", Noter(notes.clone())).unwrap();
         Self {

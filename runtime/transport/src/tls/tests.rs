@@ -11,6 +11,8 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::certificates::Authority;
+use crate::certificates::parse_certificates as certificates;
+use crate::foreign::{DAY, ForeignAuthority, from_now};
 use crate::testing::play;
 
 /// An authority as companies have them.
@@ -93,6 +95,7 @@ fn shown(of: &(String, String), clients: Option<String>, required: bool) -> Show
         key: of.1.clone(),
         clients,
         required,
+        revocations: None,
     }
 }
 
@@ -243,5 +246,64 @@ fn a_principal_is_the_name_of_a_node_with_its_role_or_the_only_common_name() {
         &["meros://operator"],
     ] {
         assert_eq!(with(wrong), None, "{wrong:?}");
+    }
+}
+
+#[test]
+fn revoked_clients_are_refused_and_those_inside_are_judged_anew() {
+    play(async {
+        let (own, company) = (Company::new("own"), ForeignAuthority::new("company"));
+        let clock = Clock::real();
+        let server = own.issue(&[], "pages.example");
+        let client = |name: &str, serial| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+            let (certificate, key) = company.issue(params, serial, [-60, DAY]);
+            (format!("{certificate}{}", company.between), key)
+        };
+        let (alice, bob) = (client("alice", 1), client("bob", 2));
+        let asks = |revocations| Shown {
+            revocations,
+            ..shown(&server, Some(company.root.clone()), true)
+        };
+        let trusts = own.certificate();
+        let tls = Tls::new(&asks(None), &clock).unwrap();
+        let (name, _) = connect(&tls, &trusts, Some(&alice)).await;
+        assert_eq!(name.unwrap().as_deref(), Some("alice"));
+        let mut changed = std::pin::pin!(tls.trusts_others());
+        tls.renew(&asks(Some(company.revoke(&[1])))).unwrap();
+        assert!(changed.as_mut().now_or_never().is_some());
+        assert!(connect(&tls, &trusts, Some(&alice)).await.0.is_err());
+        let (name, _) = connect(&tls, &trusts, Some(&bob)).await;
+        assert_eq!(name.unwrap().as_deref(), Some("bob"));
+        let wrong = tls.renew(&asks(Some("none".to_owned())));
+        assert!(matches!(wrong, Err(Unusable::Revocations(_))));
+    });
+}
+
+#[test]
+fn an_expired_certificate_is_not_shown() {
+    let company = ForeignAuthority::new("company");
+    let clock = Clock::real();
+    let shown = |valid| {
+        let params = CertificateParams::new(["pages.example".to_owned()]).unwrap();
+        let (certificate, key) = company.issue(params, 1, valid);
+        shown(
+            &(format!("{certificate}{}", company.between), key),
+            None,
+            false,
+        )
+    };
+    let tls = Tls::new(&shown([-60, 10 * DAY]), &clock).unwrap();
+    let left = tls.expires().unwrap().abs_diff(from_now(10 * DAY));
+    assert!(left < Duration::from_secs(60), "{left:?}");
+    for (valid, words) in [
+        ([-5 * DAY, -2 * DAY - 60], "has expired 2 days ago"),
+        ([3 * DAY + 60, 4 * DAY], "is not valid yet, but in 3 days"),
+    ] {
+        let error = Tls::new(&shown(valid), &clock).unwrap_err();
+        assert_eq!(error, Unusable::Certificate(words.to_owned()));
+        assert!(tls.renew(&shown(valid)).is_err());
     }
 }
