@@ -237,7 +237,6 @@ impl Runner {
         };
         let outcome = outcome(termination, running.kill.is_wanted());
         let mut last = status(id, outcome.state, ctx);
-        last.reason = outcome.reason;
         last.message = outcome.message;
         last.termination = Some(termination);
         running.driver.update(last);
