@@ -89,10 +89,14 @@ impl Books {
         }
         let awaited = self.agents.recovered().next().is_some();
         let state = unknown_state(agent.map(|id| self.agents.standing(id)), awaited)?;
-        let mut status = TaskStatus::new(task.clone(), state, Source::Master, now).because(
-            Reason::Reconciliation,
-            "Reconciliation: the master does not know this task",
-        );
+        let message = match state {
+            TaskState::Gone => "Reconciliation: Task is unknown to the agent",
+            TaskState::Unreachable => "Reconciliation: Task is unreachable",
+            TaskState::GoneByOperator => "Reconciliation: Task is gone",
+            _ => "Reconciliation: Task is unknown",
+        };
+        let mut status = TaskStatus::new(task.clone(), state, Source::Master, now)
+            .because(Reason::Reconciliation, message);
         status.agent_id = agent.cloned();
         if let Some(Standing::Unreachable(since)) = agent.map(|id| self.agents.standing(id)) {
             status.unreachable_since = Some(since);
@@ -117,7 +121,7 @@ impl Books {
         now: Timestamp,
     ) -> TaskStatus {
         let mut status = TaskStatus::new(task.id.clone(), task.told, Source::Master, now)
-            .because(Reason::Reconciliation, "Reconciliation: latest task state")
+            .because(Reason::Reconciliation, "Reconciliation: Latest task state")
             .on(&task.agent_id);
         if let Some(newest) = task.statuses.last() {
             status.executor_id = newest.executor_id.clone();
