@@ -252,7 +252,7 @@ fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
     assert!(first.events.next().is_none());
     let stale = first.asks(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
     assert_eq!(stale.status, 400);
-    assert!(stale.text().contains("Mesos-Stream-Id"), "{}", stale.text());
+    assert!(stale.text().contains("The stream ID"), "{}", stale.text());
 
     // A connection that breaks: it is disconnected, and may come back.
     drop(second);

@@ -27,7 +27,7 @@ use crate::operations::Wish;
 use crate::permission::Asker;
 use crate::size::in_frames;
 use crate::tasks::{Freed, Task};
-use crate::validation::TaskRules;
+use crate::validation::{self, TaskInvalid, TaskRules};
 
 /// The offers of a valid accept, added up.
 struct Taken {
@@ -79,30 +79,62 @@ fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Refused>) {
     (tasks, conversions)
 }
 
-/// Why a whole accept is void.
-pub(crate) struct Void {
-    /// What its tasks are told.
-    pub reason: Reason,
-    /// The same in words.
-    pub message: String,
+/// Why a whole accept is void. The messages are in the words of Mesos, which clients compare.
+pub(crate) enum Void {
+    /// Its offers are invalid.
+    Offers(String),
+    /// Its agent is not connected.
+    Disconnected,
+}
+
+impl Void {
+    /// The reason that its tasks get.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Offers(_) => Reason::InvalidOffers,
+            Self::Disconnected => Reason::AgentDisconnected,
+        }
+    }
+
+    /// The message that its tasks get.
+    pub fn for_task(&self) -> String {
+        match self {
+            Self::Offers(problem) => format!("Task launched with invalid offers: {problem}"),
+            Self::Disconnected => "Agent disconnected".to_owned(),
+        }
+    }
+
+    /// The message that its operations get.
+    pub fn for_operation(&self) -> String {
+        match self {
+            Self::Offers(problem) => {
+                format!("Operation attempted with invalid offers: {problem}")
+            }
+            Self::Disconnected => "Agent disconnected".to_owned(),
+        }
+    }
 }
 
 impl Books {
     /// The framework takes these offers.
     pub fn accept(&mut self, call: AcceptOffers, now: Timestamp, out: &mut Effects) {
         // Of a void one all has been told.
-        let _ = self.accept_unless_void(call, now, out);
+        let _ = self.accept_unless_void(call, None, now, out);
     }
 
-    /// The same, for whoever has more to tell of a void one.
+    /// The same, for whoever has more to tell of a void one. An `invalid_offer` is an id among the others that is no id.
     pub(crate) fn accept_unless_void(
         &mut self,
         call: AcceptOffers,
+        invalid_offer: Option<&str>,
         now: Timestamp,
         out: &mut Effects,
     ) -> Result<(), Void> {
         self.counters.count("master/messages_launch_tasks");
-        let taken = self.check_offers(&call.framework_id, &call.offer_ids);
+        let taken = match invalid_offer {
+            Some(id) => Err(no_longer_valid(id)),
+            None => self.check_offers(&call.framework_id, &call.offer_ids),
+        };
         let offers = self.take_offers(&call.framework_id, &call.offer_ids);
         let taken = match taken {
             Ok(taken) => taken,
@@ -123,7 +155,7 @@ impl Books {
                             &call.framework_id,
                             None,
                             conversion,
-                            &void.message,
+                            &void.for_operation(),
                             out,
                         );
                     }
@@ -217,50 +249,35 @@ impl Books {
 
     /// All offers known, of this framework, of one agent that is connected, and of one role.
     fn check_offers(&self, framework: &FrameworkId, ids: &[OfferId]) -> Result<Taken, Void> {
-        let void = |problem: String| Void {
-            reason: Reason::InvalidOffers,
-            message: format!("Task launched with invalid offers: {problem}"),
-        };
-        let mut first: Option<&Arc<Offer>> = None;
+        let void = Void::Offers;
         let mut seen = BTreeSet::new();
+        if let Some(id) = ids.iter().find(|id| !seen.insert(*id)) {
+            return Err(void(format!("Duplicate offer {id} in offer list")));
+        }
+        let mut first: Option<&Arc<Offer>> = None;
         let mut parts = Vec::with_capacity(ids.len());
         for id in ids {
-            let offer = self
-                .offers
-                .get(id)
-                .filter(|offer| offer.framework_id == *framework)
-                .ok_or_else(|| {
-                    void(format!(
-                        "offer_id is `{id}`: expected an offer to this framework that is still valid"
-                    ))
-                })?;
-            if !seen.insert(id) {
-                return Err(void(format!(
-                    "offer_id is `{id}`: expected each offer once"
-                )));
-            }
+            let offer = self.offers.get(id);
+            let offer = offer.filter(|offer| offer.framework_id == *framework);
+            let offer = offer.ok_or_else(|| no_longer_valid(id.as_str()))?;
             let first = *first.get_or_insert(offer);
-            if offer.agent_id != first.agent_id {
-                return Err(void(format!(
-                    "offer_id is `{id}`, of agent `{}`: expected offers of one agent, `{}`",
-                    offer.agent_id, first.agent_id
-                )));
-            }
             if offer.role != first.role {
                 return Err(void(format!(
-                    "offer_id is `{id}`, of role `{}`: expected offers of one role, `{}`",
+                    "Aggregated offers must be allocated to the same role. Offer {id} uses role '{} but another is using role '{}",
                     offer.role, first.role
+                )));
+            }
+            if offer.agent_id != first.agent_id {
+                return Err(void(format!(
+                    "Aggregated offers must belong to one single agent. Offer {id} uses agent {} and agent {}",
+                    offer.agent_id, first.agent_id
                 )));
             }
             parts.push(&offer.resources);
         }
-        let first = first
-            .ok_or_else(|| void("offer_ids is empty: expected one offer or more".to_owned()))?;
+        let first = first.ok_or_else(|| void("No offers specified".to_owned()))?;
         if self.agents.connected(&first.agent_id).is_none() {
-            return Err(Void {
-                reason: Reason::AgentDisconnected,
-                message: "Agent disconnected".to_owned(),
-            });
+            return Err(Void::Disconnected);
         }
         let role = Role::new(&first.role).map_err(|invalid| void(invalid.to_string()))?;
         Ok(Taken {
@@ -316,8 +333,8 @@ impl Books {
         out: &mut Effects,
     ) {
         let known = self.frameworks.get(framework);
-        let (state, reason) = (TaskState::Dropped, void.reason);
-        let status = master_status(known, &task.task_id, state, reason, &void.message, now);
+        let (state, reason) = (TaskState::Dropped, void.reason());
+        let status = master_status(known, &task.task_id, state, reason, void.for_task(), now);
         let status = status.on(&task.agent_id);
         self.refuse(framework, task, state, status, out);
     }
@@ -334,6 +351,7 @@ impl Books {
         self.task_ended(framework, &status);
         if self.frameworks.get(framework).is_some() {
             let mut refused = Task::placed(framework.clone(), task, Resources::default(), state);
+            refused.shorten();
             refused.statuses.push(status.clone());
             self.tasks.refuse(refused);
         }
@@ -372,7 +390,7 @@ impl Books {
         executor: &ExecutorInfo,
         tasks: &[TaskInfo],
         work: &Work,
-    ) -> Invalid {
+    ) -> TaskInvalid {
         let lacking = self.frameworks.get(framework).and_then(|framework| {
             let rules = TaskRules {
                 framework,
@@ -386,7 +404,7 @@ impl Books {
         });
         lacking.unwrap_or_else(|| {
             let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
-            Invalid::new("type", "LAUNCH_GROUP", expected)
+            Invalid::new("type", "LAUNCH_GROUP", expected).into()
         })
     }
 
@@ -430,7 +448,7 @@ impl Books {
         taken: &Taken,
         task: &TaskInfo,
         reason: Reason,
-        invalid: &Invalid,
+        invalid: &TaskInvalid,
         now: Timestamp,
         out: &mut Effects,
     ) {
@@ -450,11 +468,11 @@ impl Books {
         taken: &Taken,
         task: &mut TaskInfo,
         remaining: &mut Resources,
-    ) -> Result<(), (Reason, Invalid)> {
+    ) -> Result<(), (Reason, TaskInvalid)> {
         let invalid = |invalid| (Reason::TaskInvalid, invalid);
         let framework = self.frameworks.get(framework).ok_or_else(|| {
             let expected = "a framework that is subscribed";
-            invalid(Invalid::new("framework_id", framework, expected))
+            invalid(Invalid::new("framework_id", framework, expected).into())
         })?;
         let rules = TaskRules {
             framework,
@@ -465,14 +483,17 @@ impl Books {
             policy: &self.policy,
         };
         let needs = rules.check(task).map_err(invalid)?;
-        let too_long = |invalid| (Reason::InvalidOffers, invalid);
+        let too_long = |invalid: Invalid| (Reason::InvalidOffers, invalid.into());
         self.check_long(&framework.id, task, &needs)
             .map_err(too_long)?;
         Asker::framework(&self.policy.acls, &framework.info)
             .run(task, &framework.info)
-            .map_err(|forbidden| (Reason::TaskUnauthorized, forbidden.into()))?;
+            .map_err(|forbidden| {
+                let problem = validation::unauthorized_task(task, framework, &forbidden);
+                (Reason::TaskUnauthorized, problem)
+            })?;
         remaining.subtract(&needs.total).map_err(|shortage| {
-            invalid(Invalid::new("task.resources", shortage, "what is offered"))
+            invalid(Invalid::new("task.resources", shortage, "what is offered").into())
         })?;
         task.resources = needs.task.clone();
         if let (Some(executor), Some((resources, _))) = (&mut task.executor, needs.executor) {
@@ -551,6 +572,11 @@ impl Books {
             self.recovered(freed, None, out);
         }
     }
+}
+
+/// An offer that is unknown, not the framework's, or used.
+fn no_longer_valid(id: &str) -> Void {
+    Void::Offers(format!("Offer {id} is no longer valid"))
 }
 
 /// What must be undone if a [`RunTasks`] does not go out.

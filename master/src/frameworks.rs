@@ -18,6 +18,9 @@ use crate::tasks::{OfFramework, Task};
 /// How many ids of removed frameworks are remembered, so that they are refused.
 const REMOVED_MAX: usize = 10_000;
 
+/// The most bytes of the tasks of frameworks that have ended, unless a single one has more.
+const COMPLETED_BYTES_MAX: usize = 64 << 20;
+
 /// A framework.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Framework {
@@ -254,9 +257,7 @@ impl Frameworks {
             framework: Arc::new(framework),
             tasks,
         });
-        while self.completed.len() > self.completed_max {
-            self.completed.pop_front();
-        }
+        self.forget_oldest();
     }
 
     /// Keeps those that are seen, ended ones too, and of these the tasks that are seen.
@@ -294,9 +295,7 @@ impl Frameworks {
     /// A mirror is told that this one has ended last, with these tasks.
     pub(crate) fn mirror_completed(&mut self, framework: Arc<Framework>, tasks: Arc<OfFramework>) {
         self.completed.push_back(Completed { framework, tasks });
-        while self.completed.len() > self.completed_max {
-            self.completed.pop_front();
-        }
+        self.forget_oldest();
     }
 
     /// A mirror is told that this one, which has ended, is forgotten.
@@ -315,6 +314,19 @@ impl Frameworks {
         one.map(|one| &mut one.tasks)
     }
 
+    fn forget_oldest(&mut self) {
+        let bytes = |one: &Completed| one.tasks.remembered_bytes();
+        let mut sum: usize = self.completed.iter().map(bytes).sum();
+        while self.completed.len() > self.completed_max
+            || (sum > COMPLETED_BYTES_MAX && self.completed.len() > 1)
+        {
+            let Some(oldest) = self.completed.pop_front() else {
+                break;
+            };
+            sum = sum.saturating_sub(bytes(&oldest));
+        }
+    }
+
     fn remember_removed(&mut self, id: FrameworkId) {
         if self.removed.insert(id.clone()) {
             self.removed_order.push_back(id);
@@ -324,5 +336,61 @@ impl Frameworks {
                 self.removed.remove(&oldest);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use protocol::{AgentId, TaskId, TaskInfo};
+    use resources::Resources;
+
+    use super::*;
+    use crate::tasks::{Limits, Tasks};
+
+    /// One framework after the other, each with tasks of many bytes, fills no memory.
+    #[test]
+    fn completed_frameworks_are_remembered_up_to_so_many_bytes() {
+        let now = Timestamp::from_nanos(0);
+        let mut frameworks = Frameworks::new(50);
+        for number in 0..20 {
+            let id = FrameworkId::new(format!("f{number}")).unwrap();
+            frameworks.insert(Framework {
+                id: id.clone(),
+                info: FrameworkInfo::new("nobody", "web"),
+                scheduler: None,
+                session: 0,
+                registered: now,
+                reregistered: None,
+                unregistered: None,
+                wants: Wants::default(),
+                recovered: false,
+            });
+            let mut tasks = Tasks::new(Limits {
+                completed: 100,
+                unreachable: 100,
+            });
+            for task in 0..15 {
+                let info = TaskInfo {
+                    name: String::new(),
+                    task_id: TaskId::new(format!("t{task}")).unwrap(),
+                    agent_id: AgentId::new("a").unwrap(),
+                    resources: Resources::new(),
+                    command: None,
+                    executor: None,
+                    data: Vec::new(),
+                    kill_policy: None,
+                    labels: BTreeMap::from([("k".to_owned(), "x".repeat(1 << 20))]),
+                };
+                let state = TaskState::Finished;
+                tasks.refuse(Task::placed(id.clone(), &info, Resources::new(), state));
+            }
+            let (tasks, ..) = tasks.remove_framework(&id, |_| ());
+            frameworks.complete(&id, tasks, now);
+        }
+        let completed: Vec<_> = frameworks.completed().collect();
+        assert_eq!(completed.len(), 4);
+        assert_eq!(completed[3].framework.id.as_str(), "f19");
     }
 }

@@ -193,10 +193,9 @@ impl Books {
     /// The framework wants offers again.
     pub fn revive(&mut self, call: ReviveOffers, out: &mut Effects) {
         self.counters.count("master/messages_revive_offers");
-        if !self.has_roles(&call.framework_id, &call.roles) {
+        let Some(roles) = self.own_roles(&call.framework_id, call.roles) else {
             return;
-        }
-        let roles = call.roles;
+        };
         self.frameworks.suppress(&call.framework_id, &roles, false);
         let framework_id = call.framework_id;
         out.allocator(ToAllocator::Revived(Revived {
@@ -208,10 +207,9 @@ impl Books {
     /// The framework wants no more offers. Those that are out stay.
     pub fn suppress(&mut self, call: SuppressOffers, out: &mut Effects) {
         self.counters.count("master/messages_suppress_offers");
-        if !self.has_roles(&call.framework_id, &call.roles) {
+        let Some(roles) = self.own_roles(&call.framework_id, call.roles) else {
             return;
-        }
-        let roles = call.roles;
+        };
         self.frameworks.suppress(&call.framework_id, &roles, true);
         let framework_id = call.framework_id;
         out.allocator(ToAllocator::Suppressed(Suppressed {
@@ -220,17 +218,21 @@ impl Books {
         }));
     }
 
-    /// Whether the framework has all these roles; none are all of its own. A call with one that it has not is dropped as a whole, as by Mesos.
-    fn has_roles(&mut self, framework: &FrameworkId, roles: &BTreeSet<String>) -> bool {
-        let Some(known) = self.frameworks.get(framework) else {
-            return false;
-        };
+    /// Those of these roles that the framework has; none stand for all of its own. The others are passed over. Nothing if it has none of them, or
+    /// is not known.
+    fn own_roles(
+        &mut self,
+        framework: &FrameworkId,
+        mut roles: BTreeSet<String>,
+    ) -> Option<BTreeSet<String>> {
+        let known = self.frameworks.get(framework)?;
         let Some(role) = roles.difference(&known.info.roles).next() else {
-            return true;
+            return Some(roles);
         };
-        tracing::warn!(%framework, role, "a call with a role that its framework has not is dropped");
+        tracing::warn!(%framework, role, "passing over a role that the framework does not have");
+        roles.retain(|role| known.info.roles.contains(role));
         self.counters.count("master/dropped_messages");
-        false
+        (!roles.is_empty()).then_some(roles)
     }
 
     /// What an agent lends has changed: its total is replaced, and offers of revocable resources there are rescinded.

@@ -319,8 +319,18 @@ impl Books {
     /// How an operation is that the master does not know, by what it knows of its agent.
     fn unknown_operation(&self, id: &OperationId, agent: Option<&AgentId>) -> OperationStatus {
         let awaited = self.agents.recovered().next().is_some();
-        let state = unknown_state(agent.map(|agent| self.agents.standing(agent)), awaited);
-        let message = "Reconciliation: the master does not know this operation";
+        let standing = agent.map(|agent| self.agents.standing(agent));
+        let message = match &standing {
+            None => "Reconciliation: Operation is unknown and no 'agent_id' was provided",
+            Some(Standing::Recovered) => {
+                "Reconciliation: Agent is recovered but has not re-registered"
+            }
+            Some(Standing::Registered(_)) => "Reconciliation: Operation is unknown",
+            Some(Standing::Unreachable(_)) => "Reconciliation: Agent is unreachable",
+            Some(Standing::Gone) => "Reconciliation: Agent marked gone by operator",
+            Some(Standing::Unknown) => "Reconciliation: Both operation and agent are unknown",
+        };
+        let state = unknown_state(standing, awaited);
         let mut status = OperationStatus::new(id.clone(), state, message);
         status.agent_id = agent.cloned();
         status

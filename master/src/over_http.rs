@@ -21,13 +21,15 @@ impl Books {
             tasks,
             operations,
             nameless,
+            invalid_offer,
         } = accepted;
         let framework = offers.framework_id.clone();
         let offer = offers.offer_ids.first().and_then(|id| self.offers.get(id));
         let agent = offer
             .filter(|offer| offer.framework_id == framework)
             .map(|offer| offer.agent_id.clone());
-        let void = self.accept_unless_void(offers, now, out).err();
+        let void = self.accept_unless_void(offers, invalid_offer.as_deref(), now, out);
+        let void = void.err();
         // Where the offers are not there, nothing else counts.
         let agent = agent.filter(|_| void.is_none());
         for task in tasks {
@@ -38,7 +40,7 @@ impl Books {
             tracing::info!(%framework, count, %first, "operations without an id have no meaning here, and are dropped");
         }
         for (id, invalid) in operations {
-            let message = void.as_ref().map(|void| void.message.clone());
+            let message = void.as_ref().map(Void::for_operation);
             let reason = message.unwrap_or_else(|| invalid.to_string());
             // Of what kind it is was lost where it was found invalid.
             let named = (Some(id), None);
@@ -58,8 +60,8 @@ impl Books {
         out: &mut Effects,
     ) {
         let (state, reason, message) = match void {
-            Some(void) => (TaskState::Dropped, void.reason, void.message.clone()),
-            None => (TaskState::Error, task.reason, task.invalid.to_string()),
+            Some(void) => (TaskState::Dropped, void.reason(), void.for_task()),
+            None => (TaskState::Error, task.reason, task.message),
         };
         let known = self.frameworks.get(framework);
         let mut status = master_status(known, &task.task_id, state, reason, message, now);

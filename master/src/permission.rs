@@ -62,9 +62,10 @@ impl Asker {
         roles.try_for_each(|role| self.may(Action::RegisterFrameworks, role.as_str()))
     }
 
-    /// Whether it may run this task of a framework.
+    /// Whether it may run this task of a framework. Without a user it would run as its agent's, which may be root.
     pub fn run(&self, task: &TaskInfo, framework: &FrameworkInfo) -> Result<(), Forbidden> {
-        self.may(Action::RunTasks, task.user_in(framework))
+        let user = Some(task.user_in(framework)).filter(|user| !user.is_empty());
+        self.may(Action::RunTasks, user.unwrap_or("root"))
     }
 
     /// Whether it may end this framework, or tasks of it.

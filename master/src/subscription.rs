@@ -20,6 +20,11 @@ use crate::registry::RegistryOperation;
 use crate::tasks::Task;
 use crate::validation;
 
+/// The error that the scheduler of a removed framework gets.
+pub(crate) const REMOVED: &str = "Framework has been removed";
+/// The error of a framework that comes with another principal than before.
+pub(crate) const CHANGED_PRINCIPAL: &str = "Changing framework's principal is not allowed.";
+
 /// What must be recorded before a framework is subscribed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameworkPrepared {
@@ -57,16 +62,15 @@ impl Books {
             None => "master/messages_register_framework",
             Some(_) => "master/messages_reregister_framework",
         });
-        let never = |invalid: Invalid| SubscriptionRefused::Never {
-            reason: invalid.to_string(),
-        };
-        validation::framework(&message.framework, &message.wants, &self.policy).map_err(never)?;
+        let never = |reason: String| SubscriptionRefused::Never { reason };
+        validation::framework(&message.framework, &message.wants, &self.policy)
+            .map_err(|invalid| never(invalid.to_string()))?;
         // A scheduler that asks again because the answer was lost gets the same id.
         let same = || self.frameworks.at(&message.scheduler).map(|f| f.id.clone());
         let known = message.framework.id.clone().or_else(same);
         let framework_id = known.unwrap_or_else(|| self.ids.framework());
         if self.frameworks.is_removed(&framework_id) {
-            return Err(never(removed(&framework_id)));
+            return Err(never(REMOVED.to_owned()));
         }
         let speaks_for = self.frameworks.at(&message.scheduler);
         if let Some(other) = speaks_for.filter(|other| other.id != framework_id) {
@@ -74,14 +78,14 @@ impl Books {
                 "the framework that this scheduler speaks for, `{}`",
                 other.id
             );
-            return Err(never(Invalid::new("framework.id", &framework_id, expected)));
+            let invalid = Invalid::new("framework.id", &framework_id, expected);
+            return Err(never(invalid.to_string()));
         }
         let mut info = message.framework.clone();
         if let Some(before) = self.frameworks.get(&framework_id) {
             if before.info.principal != info.principal {
-                let given = info.principal.as_deref().unwrap_or("");
-                let expected = "the principal it first subscribed with";
-                return Err(never(Invalid::new("framework.principal", given, expected)));
+                // Without the known principal, which is not everybody's business.
+                return Err(never(CHANGED_PRINCIPAL.to_owned()));
             }
             info.user = before.info.user.clone();
             info.checkpoint = before.info.checkpoint;
@@ -101,14 +105,15 @@ impl Books {
             info, framework_id, ..
         } = prepared;
         if self.frameworks.is_removed(&framework_id) {
-            let reason = removed(&framework_id).to_string();
+            let reason = REMOVED.to_owned();
             return Err(SubscriptionRefused::Never { reason });
         }
         self.standbys.subscribed(&framework_id, &message.scheduler);
-        self.rescind_of_framework(&framework_id, out);
         let before = self.frameworks.get(&framework_id).cloned();
         let old = before.as_ref().and_then(|before| before.scheduler.as_ref());
         if let Some(old) = old.filter(|old| **old != message.scheduler) {
+            // This is the last event of the old scheduler, so its offers are not rescinded to it.
+            self.frameworks.disconnect(&framework_id);
             let failed = FrameworkFailed {
                 message: "Framework failed over".to_owned(),
             };
@@ -117,6 +122,7 @@ impl Books {
             self.frameworks.dealt(&framework_id, Dealing::Error, 1);
             out.push(Effect::Unlink(old.clone()));
         }
+        self.rescind_of_framework(&framework_id, out);
         out.push(Effect::Link(message.scheduler.clone()));
         out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
             framework_id: framework_id.clone(),
@@ -230,11 +236,12 @@ impl Books {
         out.push(Effect::Later(patience, Due::FailoverExpired(id, session)));
     }
 
-    /// The registry has forgotten the framework: its tasks are told to be killed, its agents to end them.
+    /// The registry has forgotten the framework: its agents end its tasks. Its scheduler gets an error and nothing else, as from Mesos.
     pub fn remove_framework(&mut self, id: &FrameworkId, now: Timestamp, out: &mut Effects) {
         let Some(framework) = self.frameworks.get(id).cloned() else {
             return;
         };
+        self.frameworks.disconnect(id);
         self.rescind_of_framework(id, out);
         let status = |task: &Task| {
             let (state, reason) = (TaskState::Killed, Reason::FrameworkRemoved);
@@ -271,7 +278,7 @@ impl Books {
             framework_id: id.clone(),
         }));
         if let Some(scheduler) = framework.scheduler {
-            let message = "Framework has been removed".to_owned();
+            let message = REMOVED.to_owned();
             let failed = ToScheduler::Failed(FrameworkFailed { message });
             out.scheduler(Some(&scheduler), failed);
             out.push(Effect::Unlink(scheduler));
@@ -279,12 +286,4 @@ impl Books {
         self.frameworks.complete(id, tasks, now);
         self.offers.forget(id);
     }
-}
-
-fn removed(id: &FrameworkId) -> Invalid {
-    Invalid::new(
-        "framework.id",
-        id,
-        "the id of a framework that has not been removed",
-    )
 }

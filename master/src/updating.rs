@@ -8,15 +8,16 @@ use std::collections::BTreeSet;
 use module_api::allocator::FrameworkAdded;
 use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
 use protocol::message::task::FrameworkChanged;
-use protocol::{AgentId, FrameworkId};
-use resources::Invalid;
+use protocol::{AgentId, FrameworkId, FrameworkInfo};
+use resources::excerpt;
 use runtime::Pid;
+use v1::convert::scheduler::UNKNOWN_FRAMEWORK;
 
 use crate::books::Books;
 use crate::dealings::Dealing;
 use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
-use crate::subscription::FrameworkPrepared;
-use crate::validation;
+use crate::subscription::{CHANGED_PRINCIPAL, FrameworkPrepared};
+use crate::validation::{self, FrameworkInvalid};
 
 impl Books {
     /// Whether the framework may become this, and what must be recorded first.
@@ -25,39 +26,30 @@ impl Books {
         message: &UpdateFramework,
     ) -> Result<FrameworkPrepared, SubscriptionRefused> {
         self.counters.count("master/messages_update_framework");
-        let never = |invalid: Invalid| SubscriptionRefused::Never {
-            reason: invalid.to_string(),
-        };
+        let never = |reason: String| SubscriptionRefused::Never { reason };
         let framework_id = message.framework_id.clone();
         self.frameworks.dealt(&framework_id, Dealing::Update, 1);
         let Some(known) = self.frameworks.get(&framework_id) else {
-            let expected = "a framework that is subscribed";
-            return Err(never(Invalid::new("framework_id", framework_id, expected)));
+            return Err(never(UNKNOWN_FRAMEWORK.to_owned()));
         };
         let info = message.framework.clone();
-        let same = |field, given: &str, own: &str| match given == own {
-            true => Ok(()),
-            false => {
-                let expected = format!("`{own}`, which cannot change");
-                Err(Invalid::new(field, given, expected))
-            }
-        };
-        let unchanged = || {
-            let id = info.id.as_ref().unwrap_or(&framework_id);
-            same("framework.id", id.as_str(), framework_id.as_str())?;
-            same("framework.user", &info.user, &known.info.user)?;
-            let principal = |of: &Option<String>| of.clone().unwrap_or_default();
-            let (given, own) = (principal(&info.principal), principal(&known.info.principal));
-            same("framework.principal", &given, &own)?;
-            let checkpoint = |on: bool| if on { "true" } else { "false" };
-            let (given, own) = (
-                checkpoint(info.checkpoint),
-                checkpoint(known.info.checkpoint),
-            );
-            same("framework.checkpoint", given, own)?;
-            validation::framework(&info, &message.wants, &self.policy)
-        };
-        unchanged().map_err(never)?;
+        let valid = validation::framework(&info, &message.wants, &self.policy);
+        valid.map_err(|invalid| {
+            never(match invalid {
+                FrameworkInvalid::Info(problem) => {
+                    format!("Supplied FrameworkInfo is not valid: {problem}")
+                }
+                FrameworkInvalid::Options(problem) => {
+                    format!("'UpdateFramework' call is not valid: {problem}")
+                }
+                FrameworkInvalid::Unauthorized(problem) => problem,
+            })
+        })?;
+        if let Some(problem) = changes_more_than_it_may(&framework_id, &known.info, &info) {
+            return Err(never(format!(
+                "FrameworkInfo update is not valid: {problem}"
+            )));
+        }
         Ok(FrameworkPrepared::admission(framework_id, info))
     }
 
@@ -142,4 +134,29 @@ impl Books {
         let left = left.map(|offer| offer.id.clone()).collect();
         self.rescind(left, out);
     }
+}
+
+/// The change of a field that cannot change, in the words of Mesos.
+fn changes_more_than_it_may(
+    id: &FrameworkId,
+    old: &FrameworkInfo,
+    new: &FrameworkInfo,
+) -> Option<String> {
+    let changed = |field: &str, old: &str, new: &str| {
+        let problem = || {
+            let (old, new) = (excerpt(old), excerpt(new));
+            format!(
+                "Updating 'FrameworkInfo.{field}' is unsupported; attempted to update from '{old}' to '{new}'"
+            )
+        };
+        (old != new).then(problem)
+    };
+    if old.principal != new.principal {
+        return Some(CHANGED_PRINCIPAL.to_owned());
+    }
+    let new_id = new.id.as_ref().unwrap_or(id);
+    let (was, is) = (old.checkpoint.to_string(), new.checkpoint.to_string());
+    changed("id", id.as_str(), new_id.as_str())
+        .or_else(|| changed("user", &old.user, &new.user))
+        .or_else(|| changed("checkpoint", &was, &is))
 }

@@ -5,6 +5,7 @@
 
 mod conversion;
 mod group;
+pub(crate) mod size;
 mod told;
 
 pub use conversion::{conversion, held};
@@ -12,46 +13,118 @@ pub use told::told;
 
 use std::collections::BTreeSet;
 
+use authority::Forbidden;
 use module_api::demand::{AgentTest, CONSTRAINTS_MAX, EXPRESSIONS_MAX, expressions};
 use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
     Wants, marks,
 };
-use resources::{Invalid, Resource, Resources, Role};
+use resources::{Invalid, Resource, Resources, Role, excerpt};
+use v1::convert::scheduler::{foreign_constraint, foreign_suppressed, listed};
 
 use crate::books::Policy;
 use crate::frameworks::Framework;
 use crate::permission::Asker;
 use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 
+/// Why a framework is invalid: in the words of Mesos, which clients compare, where Mesos has the rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameworkInvalid {
+    /// Its info is.
+    #[error("{0}")]
+    Info(String),
+    /// What it wants of offers is.
+    #[error("{0}")]
+    Options(String),
+    /// It may not have its roles.
+    #[error("{0}")]
+    Unauthorized(String),
+}
+
 /// Whether a framework may subscribe as it describes itself.
-pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result<(), Invalid> {
-    user("framework.user", &info.user, policy)?;
+pub fn framework(
+    info: &FrameworkInfo,
+    wants: &Wants,
+    policy: &Policy,
+) -> Result<(), FrameworkInvalid> {
+    framework_info(info, policy).map_err(FrameworkInvalid::Info)?;
+    framework_wants(info, wants).map_err(FrameworkInvalid::Options)?;
+    let asker = Asker::framework(&policy.acls, info);
+    let registered = asker.register(&info.roles);
+    registered.map_err(|forbidden| FrameworkInvalid::Unauthorized(unauthorized(info, &forbidden)))
+}
+
+/// The refusal of a framework that may not have its roles.
+pub(crate) fn unauthorized(info: &FrameworkInfo, forbidden: &Forbidden) -> String {
+    let id = info.id.as_ref().map_or("", |id| id.as_str());
+    let roles = listed(&info.roles);
+    format!("Not authorized to register framework {id} with roles {roles}: {forbidden}")
+}
+
+/// The refusal of a task that its framework may not run.
+pub(crate) fn unauthorized_task(
+    task: &TaskInfo,
+    framework: &Framework,
+    forbidden: &Forbidden,
+) -> TaskInvalid {
+    let Framework { id, info, .. } = framework;
+    let principal = info.principal.as_deref().unwrap_or("");
+    let (principal, user) = (excerpt(principal), excerpt(task.user_in(info)));
+    let problem = format!(
+        "Principal '{principal}' no authorized to launch task {} of framework {id} under user '{user}': {forbidden}",
+        task.task_id
+    );
+    TaskInvalid::new("task.command.user", problem)
+}
+
+fn framework_info(info: &FrameworkInfo, policy: &Policy) -> Result<(), String> {
+    let is_multi_role = info.can(Capability::MultiRole);
     // One with MULTI_ROLE may take its roles later.
-    if info.roles.len() != 1 && !info.can(Capability::MultiRole) {
+    if info.roles.len() != 1 && !is_multi_role {
         let given = info.roles.iter().cloned().collect::<Vec<_>>().join(",");
         let expected = "exactly one role, or the capability MULTI_ROLE";
-        return Err(Invalid::new("framework.roles", given, expected));
+        return Err(Invalid::new("framework.roles", given, expected).to_string());
     }
-    roles("framework.roles", &info.roles)?;
-    for role in &info.roles {
-        if let Some(allowed) = policy
-            .roles
-            .as_ref()
-            .filter(|allowed| !allowed.contains(role))
-        {
-            let allowed = allowed.iter().cloned().collect::<Vec<_>>().join(",");
-            let expected = format!("one of the roles this master serves: {}", brief(&allowed));
-            return Err(Invalid::new("framework.roles", role, expected));
+    if let Some(problem) = info.roles.iter().find_map(|role| Role::problem(role)) {
+        return Err(match is_multi_role {
+            true => format!("'FrameworkInfo.roles' contains invalid role: {problem}"),
+            false => format!("'FrameworkInfo.role' is not a valid role: {problem}"),
+        });
+    }
+    if let Some(allowed) = &policy.roles {
+        let mut foreign = info.roles.difference(allowed).peekable();
+        if foreign.peek().is_some() {
+            let foreign = listed(foreign);
+            return Err(format!(
+                "Roles {foreign} are not present in the master's --roles"
+            ));
         }
     }
-    let asker = Asker::framework(&policy.acls, info);
-    asker.register(&info.roles)?;
-    let expected = "roles of the framework only";
-    if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
-        return Err(Invalid::new("suppressed_roles", role, expected));
+    if info.user == "root" && !policy.root_submissions {
+        let problem = "User 'root' is not allowed to run frameworks without --root_submissions set";
+        return Err(problem.to_owned());
     }
+    // Mesos takes an empty one: it matters only where a task has no user of its own.
+    if !info.user.is_empty() {
+        user("framework.user", &info.user, policy).map_err(|bad| bad.to_string())?;
+    }
+    size::framework(info).map_err(|bad| bad.to_string())
+}
+
+fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), String> {
+    let mut foreign = wants.suppressed_roles.difference(&info.roles).peekable();
+    if foreign.peek().is_some() {
+        return Err(foreign_suppressed(foreign));
+    }
+    let mut demanded = wants.demands.keys();
+    if let Some(role) = demanded.find(|role| !info.roles.contains(*role)) {
+        return Err(foreign_constraint(role));
+    }
+    demands(wants).map_err(|bad| format!("Offer constraints are not valid: {bad}"))
+}
+
+fn demands(wants: &Wants) -> Result<(), Invalid> {
     // Before any is compiled: that is what costs.
     let count: usize = wants.demands.values().map(expressions).sum();
     if count > EXPRESSIONS_MAX {
@@ -60,9 +133,6 @@ pub fn framework(info: &FrameworkInfo, wants: &Wants, policy: &Policy) -> Result
     }
     let mut size = 0;
     for (role, demand) in &wants.demands {
-        if !info.roles.contains(role) {
-            return Err(Invalid::new("demands", role, expected));
-        }
         size += demand.agents.iter().map(Vec::len).sum::<usize>();
         size += demand.least.as_ref().map_or(0, Vec::len);
         AgentTest::new(role, demand)?;
@@ -110,6 +180,41 @@ pub fn agent(info: &AgentInfo, oversubscribed: &Resources) -> Result<(), Invalid
     }
 }
 
+/// Why a task is invalid: in the words of Mesos, which clients compare, where Mesos has the rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TaskInvalid {
+    /// The invalid field.
+    pub field: String,
+    /// The message of the task's status.
+    pub message: String,
+}
+
+impl TaskInvalid {
+    fn new(field: &str, message: impl Into<String>) -> Self {
+        Self {
+            field: field.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+impl From<Invalid> for TaskInvalid {
+    fn from(invalid: Invalid) -> Self {
+        let message = invalid.to_string();
+        let field = invalid.field;
+        Self { field, message }
+    }
+}
+
+/// Says first which rule of Mesos is broken.
+fn by_rule(rule: &str) -> impl Fn(Invalid) -> TaskInvalid {
+    move |invalid| {
+        let message = format!("{rule}: {invalid}");
+        TaskInvalid::new(&invalid.field, message)
+    }
+}
+
 /// What a task is held against.
 pub struct TaskRules<'a> {
     /// Whose it is.
@@ -139,45 +244,51 @@ pub struct Needs {
 
 impl TaskRules<'_> {
     /// Whether this task may be launched, in the order of SPEC 3.3, and what it takes.
-    pub fn check(&self, task: &TaskInfo) -> Result<Needs, Invalid> {
+    pub fn check(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {
+        size::task(task)?;
         self.check_identity(task)?;
         marks::priority(&task.labels)?;
         marks::is_long(&task.labels)?;
         match (&task.command, &task.executor) {
-            (Some(command), None) => self.check_command("task.command", command)?,
+            (Some(command), None) => self
+                .check_command("task.command", command)
+                .map_err(by_rule("Task's `CommandInfo` is invalid"))?,
             (None, Some(executor)) => self.check_executor(executor)?,
-            (Some(_), Some(_)) => {
-                let expected = "exactly one of command and executor";
-                return Err(Invalid::new(
-                    "task.command",
-                    "set beside executor",
-                    expected,
-                ));
+            (Some(_), Some(_)) | (None, None) => {
+                let problem = "Task should have at least one (but not both) of CommandInfo or ExecutorInfo present";
+                return Err(TaskInvalid::new("task.command", problem));
             }
-            (None, None) => {
-                let expected = "exactly one of command and executor";
-                return Err(Invalid::new("task.command", "not set", expected));
-            }
+        }
+        let user = task.user_in(&self.framework.info);
+        if user.is_empty() && !self.policy.root_submissions {
+            // It would run as its agent's own user, which may be root.
+            let expected = "the name of a user: this master was started with --no-root_submissions";
+            return Err(Invalid::new("framework.user", user, expected).into());
         }
         self.check_resources(task)
     }
 
-    fn check_identity(&self, task: &TaskInfo) -> Result<(), Invalid> {
+    fn check_identity(&self, task: &TaskInfo) -> Result<(), TaskInvalid> {
         let framework = &self.framework.id;
         if task.agent_id != *self.agent_id {
-            let expected = format!("the agent of the offers, `{}`", self.agent_id);
-            return Err(Invalid::new("task.agent_id", &task.agent_id, expected));
+            let (given, expected) = (&task.agent_id, self.agent_id);
+            let problem =
+                format!("Task uses invalid agent {given} while agent {expected} is expected");
+            return Err(TaskInvalid::new("task.agent_id", problem));
         }
         if self.tasks.is_taken(framework, &task.task_id) {
-            let expected =
-                "an id that no other task of this framework has that runs or is unreachable";
-            return Err(Invalid::new("task.task_id", &task.task_id, expected));
+            let id = &task.task_id;
+            let problem = match self.tasks.get(framework, id) {
+                Some(_) => format!("Task has duplicate ID: {id}"),
+                None => format!("Task reuses the ID of an unreachable task: {id}"),
+            };
+            return Err(TaskInvalid::new("task.task_id", problem));
         }
         if self.tasks.unacknowledged(framework) >= UNACKNOWLEDGED_MAX {
             let expected = format!(
                 "fewer than {UNACKNOWLEDGED_MAX} ended tasks whose last status is not acknowledged"
             );
-            return Err(Invalid::new("task.task_id", &task.task_id, expected));
+            return Err(Invalid::new("task.task_id", &task.task_id, expected).into());
         }
         let own = ExecutorId::from(&task.task_id);
         if task.command.is_some()
@@ -187,7 +298,7 @@ impl TaskRules<'_> {
                 .is_some()
         {
             let expected = "an id that no executor of this framework on this agent has";
-            return Err(Invalid::new("task.task_id", &task.task_id, expected));
+            return Err(Invalid::new("task.task_id", &task.task_id, expected).into());
         }
         Ok(())
     }
@@ -233,14 +344,17 @@ impl TaskRules<'_> {
         }
     }
 
-    fn check_executor(&self, executor: &ExecutorInfo) -> Result<(), Invalid> {
-        self.check_command("task.executor.command", &executor.command)?;
+    fn check_executor(&self, executor: &ExecutorInfo) -> Result<(), TaskInvalid> {
+        self.check_command("task.executor.command", &executor.command)
+            .map_err(by_rule("Executor's `CommandInfo` is invalid"))?;
         let (id, framework) = (&executor.executor_id, &self.framework.id);
         let field = "task.executor.executor_id";
         match self.tasks.executor(self.agent_id, framework, id) {
             Some(known) if !same_executor(known, executor, self.role) => {
-                let expected = "an executor described as when it was first launched on this agent";
-                Err(Invalid::new(field, id, expected))
+                let problem = format!(
+                    "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID: `{id}`"
+                );
+                Err(TaskInvalid::new(field, problem))
             }
             Some(_) => Ok(()),
             None => {
@@ -250,25 +364,27 @@ impl TaskRules<'_> {
                     .is_some_and(|task| task.agent_id == *self.agent_id && task.executor_id == *id);
                 if taken {
                     let expected = "an id that no command task of this framework there has";
-                    return Err(Invalid::new(field, id, expected));
+                    return Err(Invalid::new(field, id, expected).into());
                 }
                 Ok(())
             }
         }
     }
 
-    fn check_resources(&self, task: &TaskInfo) -> Result<Needs, Invalid> {
+    fn check_resources(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {
         if task.resources.is_empty() {
-            return Err(Invalid::new("task.resources", "", "at least one resource"));
+            return Err(TaskInvalid::new("task.resources", "Task uses no resources"));
         }
-        let own = allocated("task.resources", &task.resources, self.role)?;
-        check_mix("task.resources", &own)?;
+        let own = allocated("task.resources", &task.resources, self.role)
+            .map_err(by_rule("Invalid task resources"))?;
+        check_mix("task.resources", "Task", &own)?;
         let executor = match &task.executor {
             None => None,
             Some(executor) => {
                 let field = "task.executor.resources";
-                let resources = allocated(field, &executor.resources, self.role)?;
-                check_mix(field, &resources)?;
+                let resources = allocated(field, &executor.resources, self.role)
+                    .map_err(by_rule("Invalid executor resources"))?;
+                check_mix(field, "Executor", &resources)?;
                 let known =
                     self.tasks
                         .executor(self.agent_id, &self.framework.id, &executor.executor_id);
@@ -280,7 +396,7 @@ impl TaskRules<'_> {
             total.checked_add(resources).map_err(|invalid| {
                 Invalid::new("task.executor.resources", invalid.value, invalid.expected)
             })?;
-            check_mix("task.resources", &total)?;
+            check_mix("task.resources", "Task and its executor", &total)?;
         }
         self.check_left("task.resources", &total)?;
         Ok(Needs {
@@ -291,20 +407,18 @@ impl TaskRules<'_> {
     }
 
     /// Whether so much is left of the offers.
-    fn check_left(&self, field: &str, total: &Resources) -> Result<(), Invalid> {
-        let Some(lacking) = self.remaining.lacking(total) else {
+    fn check_left(&self, field: &str, total: &Resources) -> Result<(), TaskInvalid> {
+        if self.remaining.lacking(total).is_none() {
             return Ok(());
-        };
-        let left = self
-            .remaining
-            .filter(|resource| resource.name_str() == lacking.name_str());
-        let left = match plain(&left) {
-            none if none.is_empty() => "nothing".to_owned(),
-            left => brief(&left),
-        };
-        let lacking = plain(&Resources::from(lacking.clone()));
-        let expected = format!("no more than what is left of the offers, which is {left}");
-        Err(Invalid::new(field, lacking, expected))
+        }
+        let (total, left) = (plain(total), plain(self.remaining));
+        let left = if left.is_empty() { "{}" } else { &left };
+        let problem = format!(
+            "Total resources {} required by task and its executor is more than available {}",
+            brief(&total),
+            brief(left)
+        );
+        Err(TaskInvalid::new(field, problem))
     }
 }
 
@@ -339,13 +453,19 @@ fn allocated(field: &str, resources: &Resources, role: &Role) -> Result<Resource
 }
 
 /// No name both regular and revocable (SPEC 2.8), and each persistent volume once.
-fn check_mix(field: &str, resources: &Resources) -> Result<(), Invalid> {
+fn check_mix(field: &str, user: &str, resources: &Resources) -> Result<(), TaskInvalid> {
     for revocable in resources.iter().filter(|resource| resource.is_revocable()) {
         let name = revocable.name_str();
         let mixed = |resource: &Resource| !resource.is_revocable() && resource.name_str() == name;
         if resources.iter().any(mixed) {
-            let expected = format!("`{name}` either revocable or not, but not both");
-            return Err(Invalid::new(field, plain(resources), expected));
+            let (verb, resources) = (
+                if user.contains(' ') { "mix" } else { "mixes" },
+                plain(resources),
+            );
+            let problem = format!(
+                "{user} {verb} revocable and non-revocable resources: `{name}` in {resources}"
+            );
+            return Err(TaskInvalid::new(field, problem));
         }
     }
     let mut volumes = BTreeSet::new();
@@ -357,11 +477,10 @@ fn check_mix(field: &str, resources: &Resources) -> Result<(), Invalid> {
         if let Some(id) = id
             && !volumes.insert((resource.role().clone(), id.clone()))
         {
-            return Err(Invalid::new(
-                format!("{field}.disk.persistence.id"),
-                id,
-                "each persistent volume once",
-            ));
+            let verb = if user.contains(' ') { "use" } else { "uses" };
+            let problem = format!("{user} {verb} duplicate persistence ID: {id}");
+            let field = format!("{field}.disk.persistence.id");
+            return Err(TaskInvalid::new(&field, problem));
         }
     }
     Ok(())

@@ -76,7 +76,9 @@ pub fn targets() -> Vec<Target> {
         "operation",
     ));
     all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
-    all.push(words("scheduler", convert::scheduler::said));
+    all.push(words("scheduler", |call: &scheduler::Call| {
+        convert::scheduler::said(call).map_err(|bad| Invalid::new("call", bad, "a valid one"))
+    }));
     all.push(words("executor", convert::executor::said));
     all.push(words("operator", convert::operator::said));
     all.push(offer_constraints());

@@ -5,14 +5,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use protocol::task::Labels;
 use protocol::{FrameworkId, FrameworkInfo, TaskInfo};
 
 use super::events::ContainerView;
 
 /// How many frameworks of which nothing is left are remembered, as by Mesos.
 const FRAMEWORKS_MAX: usize = 50;
-/// How many tasks are remembered in all. A run without tasks counts as one.
+/// How many tasks are remembered in all. A run without tasks counts as one, and a task with long texts as several.
 const TASKS_MAX: usize = 10_000;
+/// So many bytes of a task's texts count as one task more, so all tasks have about 160 MB at most.
+const BYTES_PER_TASK: usize = 8 << 10;
 
 /// What is over.
 #[derive(Debug)]
@@ -101,9 +104,30 @@ impl History {
     }
 }
 
-/// What a run counts.
+/// How many tasks a run counts as.
 fn weight(run: &ContainerView) -> usize {
-    run.completed.len().max(1)
+    let long = |bytes: usize| bytes / BYTES_PER_TASK;
+    let tasks = run.completed.iter().map(|(task, _)| long(text_bytes(task)));
+    let executor = long(labels_bytes(&run.executor.labels));
+    run.completed.len().max(1) + tasks.sum::<usize>() + executor
+}
+
+fn text_bytes(task: &TaskInfo) -> usize {
+    let executor = task.executor.as_ref();
+    let commands = task.command.iter().chain(executor.map(|own| &own.command));
+    let commands: usize = commands
+        .map(|command| {
+            let arguments: usize = command.arguments.iter().map(String::len).sum();
+            command.value.len() + arguments + labels_bytes(&command.environment)
+        })
+        .sum();
+    let labels = executor.map_or(0, |executor| labels_bytes(&executor.labels));
+    task.name.len() + labels_bytes(&task.labels) + labels + commands
+}
+
+fn labels_bytes(labels: &Labels) -> usize {
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
+    labels.iter().map(bytes).sum()
 }
 
 #[cfg(test)]
@@ -202,6 +226,18 @@ mod tests {
         assert_eq!(history.tasks, TASKS_MAX / 2 + 1);
         history.run_over(run("d", 0, 2 * TASKS_MAX));
         assert_eq!(ids(&history), ["d-0"], "the newest is there in any case");
+    }
+
+    #[test]
+    fn a_task_with_long_texts_counts_as_several() {
+        let mut history = History::new(1000);
+        for number in 0..100 {
+            let mut long = run("a", number, 1);
+            let labels = &mut long.tasks[0].0.labels;
+            labels.insert("k".to_owned(), "x".repeat(1 << 20));
+            history.run_over(long);
+        }
+        assert_eq!(ids(&history).len(), 77);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod decide;
 mod desk;
 mod subscriber;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::http::Declaring;
@@ -20,12 +21,11 @@ use axum::{Extension, Router};
 use protocol::FrameworkId;
 use protocol::message::scheduler::{ReconcileTasks, UpdateFramework};
 use runtime::prelude::*;
-use v1::convert::scheduler::{Said, said};
-use v1::media;
+use v1::convert::scheduler::{Decoded, Rejected, Said, said};
 use v1::schema::scheduler::Call;
 
 use self::desk::{Desk, Line};
-use self::subscriber::{Become, Begin, Room, Subscriber, Written};
+use self::subscriber::{Answer, Become, Begin, Room, Subscriber, Written, refused_stream};
 use super::PATIENCE;
 use crate::master::{HttpCall, HttpReconcile, HttpUpdate, Master, TakeSnapshot};
 use crate::office::Front;
@@ -63,12 +63,19 @@ async fn page(
 ) -> Result<Response, Refusal> {
     let declaring = request.extensions_mut().remove::<Declaring>();
     let asked = Asked::<Call>::read(&hall.node, request).await?;
-    let (asked, said) = asked.meaning(&hall.node, said).await?;
+    let (asked, Decoded { said, rejected }) = asked.meaning(&hall.node, said).await?;
     // It may have been deposed while the call was read.
     let master = front.master().ok_or_else(decide::nobody_leads)?;
     match said {
+        Said::Refused(reason) => {
+            decide::no_stream_yet(asked.stream_id())?;
+            let content = asked.accept_stream()?;
+            decide::has_name(&asked.subject)?;
+            tracing::info!(reason, "refusing a subscription");
+            Ok(refused_stream(&hall.node, &hall.streams, content, reason))
+        }
         Said::Subscribe(framework, wants) => {
-            media::check_no_stream_id(asked.stream_id())?;
+            decide::no_stream_yet(asked.stream_id())?;
             let content = asked.accept_stream()?;
             let framework = decide::framed(framework, &asked.subject)?;
             if let (Some(declaring), Some(principal)) = (declaring, &framework.principal) {
@@ -84,13 +91,16 @@ async fn page(
         said => {
             let id = decide::framework_of(&asked.call)?;
             let line = hall.line(&master, &id).await?;
-            decide::may_call(&line, &asked.subject, asked.stream_id())?;
-            decide::bounded(&said)?;
+            decide::may_call(&id, &line, &asked.subject, asked.stream_id())?;
+            decide::bounded(&said, &rejected)?;
             let weighs =
                 asked.is_large || matches!(said, Said::Reconcile(_) | Said::ReconcileOperations(_));
             // Its words may weigh as much as what is made of them.
             let _heard = asked.heard();
-            hall.say(line, id, said, weighs).await
+            let subscriber = line.subscriber.clone();
+            let response = hall.say(line, id.clone(), said, weighs).await?;
+            answer_rejected(&subscriber, &id, rejected).await?;
+            Ok(response)
         }
     }
 }
@@ -126,12 +136,8 @@ impl Hall {
         said: Said,
         weighs: bool,
     ) -> Result<Response, Refusal> {
-        let Line {
-            scheduler,
-            subscriber,
-            master,
-            ..
-        } = line;
+        let (scheduler, subscriber) = (line.scheduler.clone(), line.subscriber.clone());
+        let master = line.master.clone();
         match said {
             Said::UpdateFramework(framework, wants) => {
                 let update = UpdateFramework {
@@ -170,9 +176,9 @@ impl Hall {
                 }
             }
             said => {
-                if matches!(said, Said::TearDown(_)) {
-                    self.desk.leaves(&id, &line.stream_id);
-                }
+                // Before the master is told, which ends the stream with an error else.
+                let tears_down = matches!(said, Said::TearDown(_));
+                line.is_over.fetch_or(tears_down, Ordering::Relaxed);
                 let call = |said| HttpCall {
                     scheduler: scheduler.clone(),
                     framework_id: id.clone(),
@@ -190,13 +196,35 @@ impl Hall {
                             has_room(&subscriber).await?;
                         }
                     }
-                } else {
-                    master.tell(call(said)).map_err(Refusal::not_now)?;
+                } else if let Err(error) = master.tell(call(said)) {
+                    line.is_over.store(false, Ordering::Relaxed);
+                    return Err(Refusal::not_now(error));
                 }
                 Ok(StatusCode::ACCEPTED.into_response())
             }
         }
     }
+}
+
+/// Writes the answers to the entries of a call that have invalid ids, a part at a time as those of valid ones.
+async fn answer_rejected(
+    subscriber: &Handle<Subscriber>,
+    id: &FrameworkId,
+    rejected: Rejected,
+) -> Result<(), Refusal> {
+    if let Some(first) = &rejected.first_dropped {
+        let dropped = rejected.dropped;
+        tracing::info!(framework = %id, dropped, %first, "dropping entries of a call with invalid ids");
+    }
+    let mut parts = decide::chunks(rejected.answered).peekable();
+    while let Some(part) = parts.next() {
+        // A stream that has ended gets no answers.
+        let _ = subscriber.ask(Answer(part), PATIENCE).await;
+        if parts.peek().is_some() {
+            has_room(subscriber).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Says what is large, or has an answer for each task, and waits until it is dealt with and the answers stand in the stream: so it waits in its request, of which

@@ -4,7 +4,6 @@
 //! them, in the order in which they were read, and count only while that actor speaks for the framework: one that was replaced in between
 //! says nothing any more. Decides nothing: the books do.
 
-use authority::Forbidden;
 use protocol::FrameworkId;
 use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
 use runtime::prelude::*;
@@ -16,6 +15,7 @@ use crate::dealings::Dealing;
 use crate::effects::Effect;
 use crate::permission::Asker;
 use crate::reconcile::Next;
+use crate::validation;
 
 /// What a framework's scheduler says.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub(crate) enum NotUpdated {
     Overtaken(String),
     /// It may not be that.
     #[error("{0}")]
-    Forbidden(Forbidden),
+    Forbidden(String),
     /// It cannot be that.
     #[error("{0}")]
     Never(String),
@@ -120,9 +120,9 @@ impl Handler<HttpCall> for Master {
                     books.counters.count("master/messages_resource_request");
                 }
                 // The others are taken, and nothing follows from them.
-                Said::Unheard(_) => {}
+                Said::Unheard(_) => books.counters.count("master/dropped_messages"),
                 // These have answers, and are asked by messages of their own.
-                Said::Subscribe(..) | Said::UpdateFramework(..) => {}
+                Said::Subscribe(..) | Said::Refused(_) | Said::UpdateFramework(..) => {}
             }
         });
     }
@@ -169,7 +169,9 @@ fn dealing(said: &Said) -> Option<Dealing> {
         Said::Message(_) => Dealing::MessageSaid,
         Said::TearDown(_) => Dealing::TearDown,
         Said::Unheard(CallType::Request) => Dealing::Request,
-        Said::Unheard(_) | Said::Subscribe(..) | Said::UpdateFramework(..) => return None,
+        Said::Unheard(_) | Said::Subscribe(..) | Said::Refused(_) | Said::UpdateFramework(..) => {
+            return None;
+        }
     })
 }
 
@@ -192,7 +194,8 @@ impl Handler<HttpUpdate> for Master {
         }
         let asker = Asker::framework(&self.config.acls, &update.framework);
         if let Err(forbidden) = asker.register(&update.framework.roles) {
-            promise.answer(Err(NotUpdated::Forbidden(forbidden)));
+            let problem = validation::unauthorized(&update.framework, &forbidden);
+            promise.answer(Err(NotUpdated::Forbidden(problem)));
             return reply;
         }
         self.update_framework(update, ctx, move |master, updated| {

@@ -83,6 +83,11 @@ impl OfFramework {
         self.completed.iter()
     }
 
+    /// About how many bytes those take that are over or out of reach.
+    pub fn remembered_bytes(&self) -> usize {
+        self.completed.bytes() + self.unreachable.bytes()
+    }
+
     /// Those whose agents cannot be reached, oldest first.
     pub fn unreachable(&self) -> impl Iterator<Item = &Arc<Task>> {
         self.unreachable.iter()

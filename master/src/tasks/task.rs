@@ -7,12 +7,21 @@ use protocol::task::Labels;
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
-use resources::Resources;
+use resources::{Resources, excerpt};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::validation::size::{TASK_BYTES_MAX, labels_bytes};
+
 /// How many statuses of one task are remembered: its first one and the newest.
 const STATUSES_MAX: usize = 12;
+
+/// The most bytes of a status's message that are remembered.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of a status's labels that are remembered; of more none are.
+const STATUS_LABELS_BYTES_MAX: usize = 64 << 10;
+/// About as much as a task takes whatever is said of it.
+const PLAIN_BYTES: usize = 512;
 
 /// One task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,6 +99,23 @@ impl Task {
         Some(&self.executor_id).filter(|own| own.as_str() != self.id.as_str())
     }
 
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let said =
+            |status: &TaskStatus| PLAIN_BYTES + status.message.len() + labels_bytes(&status.labels);
+        let resources = self.resources.iter().count() * PLAIN_BYTES;
+        let statuses: usize = self.statuses.iter().map(said).sum();
+        PLAIN_BYTES + self.name.len() + labels_bytes(&self.labels) + resources + statuses
+    }
+
+    /// Forgets its texts if they are larger than those of any valid task.
+    pub fn shorten(&mut self) {
+        if self.bytes() > 2 * TASK_BYTES_MAX {
+            self.labels.clear();
+            self.name = excerpt(&self.name);
+        }
+    }
+
     /// What a digest sees of it.
     pub fn sketch(&self) -> TaskSketch<'_> {
         TaskSketch {
@@ -138,6 +164,15 @@ impl Task {
         }
         let mut status = status.clone();
         status.data = Vec::new();
+        if status.message.len() > MESSAGE_BYTES_MAX {
+            let fits = |end: &usize| status.message.is_char_boundary(*end);
+            let end = (0..=MESSAGE_BYTES_MAX).rev().find(fits).unwrap_or(0);
+            status.message.truncate(end);
+            status.message.shrink_to_fit();
+        }
+        if labels_bytes(&status.labels) > STATUS_LABELS_BYTES_MAX {
+            status.labels.clear();
+        }
         match self.statuses.last_mut() {
             Some(newest) if newest.state == status.state => *newest = status,
             _ => self.statuses.push(status),

@@ -211,3 +211,42 @@ fn only_the_newest_completed_tasks_are_remembered() {
     assert_eq!(ids, [id(2), id(3)]);
     assert!(tasks.on_agent(&agent(0)).is_none());
 }
+
+/// A framework chooses how many bytes its tasks have, so not only their number is bounded.
+#[test]
+fn completed_tasks_are_remembered_up_to_so_many_bytes() {
+    let mut tasks = Tasks::new(Limits {
+        completed: 100,
+        unreachable: 100,
+    });
+    for t in 0..40 {
+        let mut large = placed(0, t, 0, false);
+        large.labels = BTreeMap::from([("k".to_owned(), "x".repeat(1 << 20))]);
+        tasks.insert(large, None);
+        tasks.complete(&framework(0), &id(t));
+    }
+    let of = tasks.of_framework(&framework(0)).unwrap();
+    assert_eq!(of.completed().count(), 15);
+    assert!(of.remembered_bytes() <= recent::BYTES_MAX);
+    let newest = of.completed().last().unwrap();
+    assert_eq!(newest.id, id(39));
+}
+
+#[test]
+fn long_texts_of_statuses_are_not_remembered() {
+    let mut task = placed(0, 0, 0, false);
+    let mut long = status(0, TaskState::Running);
+    long.message = "\u{e9}".repeat(1 << 20);
+    long.labels = BTreeMap::from([("k".to_owned(), "x".repeat(1 << 20))]);
+    task.observe(&long, TaskState::Running);
+    assert!(task.bytes() < 32 << 10, "{}", task.bytes());
+}
+
+/// A refused task may have any size; what is told of it may be asked again.
+#[test]
+fn a_refused_task_is_remembered_without_its_bytes() {
+    let mut task = placed(0, 0, 0, false);
+    task.labels = BTreeMap::from([("k".to_owned(), "x".repeat(8 << 20))]);
+    task.shorten();
+    assert!(task.bytes() < 32 << 10, "{}", task.bytes());
+}

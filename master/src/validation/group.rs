@@ -11,7 +11,7 @@ impl TaskRules<'_> {
         &self,
         executor: &ExecutorInfo,
         tasks: &[TaskInfo],
-    ) -> Result<Resources, Invalid> {
+    ) -> Result<Resources, TaskInvalid> {
         let id = &executor.executor_id;
         let known = self
             .tasks

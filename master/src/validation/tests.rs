@@ -99,7 +99,7 @@ fn running() -> Tasks {
     tasks
 }
 
-fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, Invalid> {
+fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, TaskInvalid> {
     let (framework, policy, role) = (known(), policy(), Role::new("*").unwrap());
     let revocable: Resources = "cpus:8".parse().unwrap();
     let revocable = revocable.to_revocable(Revocable::Throttleable).unwrap();
@@ -202,13 +202,135 @@ fn each_wrong_field_of_a_task_is_refused_by_name() {
         assert_eq!(invalid.field, field, "case {n}: {invalid}");
     }
     let invalid = check(&good(), "cpus:0.5;mem:1000", &tasks).unwrap_err();
-    let expected = "task.resources is `cpus:1`: expected no more than what is left of the offers, which is cpus:0.5";
+    let expected = "Total resources cpus:1;mem:32 required by task and its executor is more than available cpus:";
     assert!(invalid.to_string().starts_with(expected), "{invalid}");
-    let invalid = check(&good(), "cpus:4", &tasks).unwrap_err();
-    assert!(
-        invalid.to_string().ends_with("which is nothing"),
-        "{invalid}"
+}
+
+#[test]
+fn an_invalid_task_is_refused_as_by_mesos() {
+    type Change = fn(&mut TaskInfo);
+    let changes: [(&str, Change); 6] = [
+        ("Task uses invalid agent b while agent a is expected", |t| {
+            t.agent_id = AgentId::new("b").unwrap()
+        }),
+        ("Task has duplicate ID: taken", |t| {
+            t.task_id = TaskId::new("taken").unwrap()
+        }),
+        (
+            "Task should have at least one (but not both) of CommandInfo or ExecutorInfo present",
+            |t| t.command = None,
+        ),
+        ("Task uses no resources", |t| {
+            t.resources = Resources::default()
+        }),
+        ("Task mixes revocable and non-revocable resources: ", |t| {
+            let lent: Resources = "cpus:1".parse().unwrap();
+            t.resources += &lent.to_revocable(Revocable::Throttleable).unwrap();
+        }),
+        (
+            "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID",
+            |t| (t.command, t.executor) = (None, Some(own("./another"))),
+        ),
+    ];
+    let tasks = running();
+    for (words, change) in changes {
+        let mut task = good();
+        change(&mut task);
+        let invalid = check(&task, "cpus:8;mem:1000", &tasks).unwrap_err();
+        assert!(invalid.message.starts_with(words), "{invalid}");
+    }
+}
+
+#[test]
+fn an_invalid_framework_is_refused_as_by_mesos() {
+    let refused = |change: fn(&mut FrameworkInfo), policy: &Policy| {
+        let mut info = FrameworkInfo::new("nobody", "web");
+        change(&mut info);
+        let refused = framework(&info, &Wants::default(), policy);
+        refused.map_err(|invalid| invalid.to_string())
+    };
+    let closed = Policy {
+        roles: Some(["ads".to_owned()].into()),
+        ..policy()
+    };
+    assert_eq!(
+        refused(|_| (), &closed).unwrap_err(),
+        "Roles { * } are not present in the master's --roles"
     );
+    assert_eq!(
+        refused(|info| info.user = "root".to_owned(), &policy()).unwrap_err(),
+        "User 'root' is not allowed to run frameworks without --root_submissions set"
+    );
+    assert_eq!(
+        refused(|info| info.roles = ["a/".to_owned()].into(), &policy()).unwrap_err(),
+        "'FrameworkInfo.role' is not a valid role: Role 'a/' cannot end with a slash"
+    );
+    assert_eq!(refused(|info| info.user.clear(), &policy()), Ok(()));
+}
+
+/// Its agent would run it as its own user, which may be root.
+#[test]
+fn a_task_without_a_user_is_no_way_to_root() {
+    let mut framework = known();
+    framework.info.user.clear();
+    let (role, tasks, offered) = (Role::STAR, running(), "cpus:8;mem:1000");
+    let offered: Resources = offered.parse().unwrap();
+    let check = |root_submissions| {
+        let policy = Policy {
+            root_submissions,
+            ..policy()
+        };
+        let rules = TaskRules {
+            framework: &framework,
+            agent_id: &a(),
+            role: &role,
+            remaining: &offered.allocate(&role),
+            tasks: &tasks,
+            policy: &policy,
+        };
+        rules.check(&good()).map_err(|invalid| invalid.field)
+    };
+    assert_eq!(check(false), Err("framework.user".to_owned()));
+    assert!(check(true).is_ok());
+}
+
+#[test]
+fn a_task_or_framework_of_many_bytes_is_refused() {
+    let tasks = running();
+    let labels = |bytes: usize| BTreeMap::from([("k".to_owned(), "x".repeat(bytes))]);
+    let refused = |change: &dyn Fn(&mut TaskInfo)| {
+        let mut task = good();
+        change(&mut task);
+        let checked = check(&task, "cpus:8;mem:1000", &tasks);
+        checked.map_err(|invalid| invalid.message)
+    };
+    assert!(refused(&|task| task.labels = labels(1 << 19)).is_ok());
+    assert!(refused(&|task| task.data = vec![0; 4 << 20]).is_ok());
+    assert_eq!(
+        refused(&|task| task.labels = labels(8 << 20)).unwrap_err(),
+        "task.labels is `8388609 bytes`: expected at most 1048576 bytes in all of `task`, which has 8388614"
+    );
+    let large = |task: &mut TaskInfo| {
+        let environment = &mut task.command.as_mut().unwrap().environment;
+        environment.extend(labels(1 << 20));
+    };
+    let message = refused(&large).unwrap_err();
+    assert!(message.starts_with("task.command is `"), "{message}");
+    let message = refused(&|task| task.data = vec![0; (4 << 20) + 1]).unwrap_err();
+    assert!(message.starts_with("task.data is `"), "{message}");
+    let executor = |task: &mut TaskInfo| {
+        let mut own = own("./e");
+        own.labels = labels(1 << 20);
+        (task.command, task.executor) = (None, Some(own));
+    };
+    let message = refused(&executor).unwrap_err();
+    assert!(message.starts_with("task.executor is `"), "{message}");
+
+    let mut info = FrameworkInfo::new("nobody", "web");
+    info.labels = labels(1 << 20);
+    let message = framework(&info, &Wants::default(), &policy()).unwrap_err();
+    let message = message.to_string();
+    assert!(message.starts_with("framework.labels is `"), "{message}");
 }
 
 /// SPEC 2.8: a group needs its executor as well, but for one that is there already.
@@ -239,7 +361,7 @@ fn a_group_needs_what_its_tasks_and_a_new_executor_need_together() {
     let fits = needs(&none, "cpus:2.5;mem:64").unwrap();
     assert_eq!(fits, "cpus:2.5;mem:64");
     let lacking = needs(&none, "cpus:2;mem:64").unwrap_err().to_string();
-    let expected = "task_group.resources is `cpus:2.5`: expected no more than what is left of the offers, which is cpus:2";
+    let expected = "Total resources cpus:2.5;mem:64 required by task and its executor is more than available cpus:2;mem:64";
     assert_eq!(lacking, expected);
     let there = needs(&running, "cpus:2;mem:64").unwrap();
     assert_eq!(there, "cpus:2;mem:64");
@@ -250,24 +372,28 @@ fn a_framework_with_several_roles_says_that_it_understands_them() {
     let mut info = FrameworkInfo::new("nobody", "web");
     info.roles = BTreeSet::from(["a".to_owned(), "b/c".to_owned()]);
     let none = Wants::default();
-    let refused = framework(&info, &none, &policy()).unwrap_err();
-    assert_eq!(refused.field, "framework.roles");
+    let refused = framework(&info, &none, &policy()).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("framework.roles is `a,b/c`"),
+        "{refused}"
+    );
     let nowhere = FrameworkInfo {
         roles: BTreeSet::new(),
         ..info.clone()
     };
-    let refused = framework(&nowhere, &none, &policy()).unwrap_err();
-    assert_eq!(refused.field, "framework.roles");
+    let refused = framework(&nowhere, &none, &policy())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.starts_with("framework.roles is ``"), "{refused}");
     for mut info in [info.clone(), nowhere] {
         info.capabilities.insert(Capability::MultiRole);
         assert_eq!(framework(&info, &none, &policy()), Ok(()));
     }
     info.capabilities.insert(Capability::MultiRole);
     let other = Wants::but_not(BTreeSet::from(["z".to_owned()]));
-    assert_eq!(
-        framework(&info, &other, &policy()).unwrap_err().field,
-        "suppressed_roles"
-    );
+    let problem = "Suppressed roles { z } are not contained in the set of roles".to_owned();
+    let refused = framework(&info, &other, &policy());
+    assert_eq!(refused, Err(FrameworkInvalid::Options(problem)));
 }
 
 /// W9: a shape that no offer could have is refused when the framework says it, not passed over in silence.
@@ -281,8 +407,9 @@ fn a_shape_that_no_offer_could_have_is_refused() {
     assert_eq!(framework(&info, &wants, &policy()), Ok(()));
     let shape = protocol::Demand::shaped(amounts("cpus:2"), amounts("cpus:1"));
     wants.demands.insert("*".to_owned(), shape);
-    let refused = framework(&info, &wants, &policy()).unwrap_err();
-    assert_eq!(refused.field, "demands[*].least");
+    let refused = framework(&info, &wants, &policy()).unwrap_err().to_string();
+    let expected = "Offer constraints are not valid: demands[*].least is";
+    assert!(refused.starts_with(expected), "{refused}");
 }
 
 /// More roles are no way to more regular expressions, each of which takes memory in the master and in its allocator.
@@ -308,7 +435,7 @@ fn the_regular_expressions_of_all_roles_count_together() {
     };
     assert_eq!(framework(&info, &wants(50), &policy()), Ok(()));
     let refused = framework(&info, &wants(60), &policy()).unwrap_err();
-    let expected = "demands is `120`: expected at most 100 regular expressions in all roles";
+    let expected = "Offer constraints are not valid: demands is `120`: expected at most 100 regular expressions in all roles";
     assert_eq!(refused.to_string(), expected);
 }
 

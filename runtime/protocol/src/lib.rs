@@ -29,8 +29,8 @@ pub use agent::{AgentInfo, AgentOrders, Drain, MasterInfo};
 pub use fence::Fence;
 pub use framework::{Capability, FrameworkInfo};
 pub use id::{
-    AgentId, ContainerId, ExecutorId, FrameworkId, InvalidId, MasterId, OfferId, OperationId,
-    TaskId, Uuid,
+    AgentId, ContainerId, ExecutorId, FrameworkId, ID_LENGTH_MAX, InvalidId, MasterId, OfferId,
+    OperationId, TaskId, Uuid,
 };
 pub use maintenance::{InverseOffer, MachineId, Unavailability};
 pub use offer::{Filters, Offer};

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::Invalid;
+use crate::error::{Invalid, excerpt};
 use crate::symbol::Symbol;
 
 /// Longest role, in bytes.
@@ -37,6 +37,37 @@ impl Role {
         } else {
             Err(Invalid::new("role", text, EXPECTED))
         }
+    }
+
+    /// Why `text` is no role, in the words of Mesos where it has any.
+    pub fn problem(text: &str) -> Option<String> {
+        let invalid = Self::new(text).err()?;
+        let role = excerpt(text);
+        let about = |problem: &str| Some(format!("Role '{role}' cannot {problem}"));
+        if text.is_empty() {
+            return Some("Role names cannot be the empty string".to_owned());
+        }
+        if text.starts_with('/') {
+            return about("start with a slash");
+        }
+        if text.ends_with('/') {
+            return about("end with a slash");
+        }
+        if text.contains("//") {
+            return about("contain two adjacent slashes");
+        }
+        for part in text.split('/').filter(|part| !sound_component(part)) {
+            let problem = match part {
+                "." | ".." | "*" => return about(&format!("include '{part}' as a component")),
+                part if part.starts_with('-') => "starts with a dash",
+                _ => "contains backspace or whitespace",
+            };
+            let part = excerpt(part);
+            return Some(format!(
+                "Role component '{part}' is invalid because it {problem}"
+            ));
+        }
+        Some(invalid.to_string())
     }
 
     /// The role as text.
@@ -148,6 +179,34 @@ mod tests {
         ] {
             assert!(Role::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_invalid_role_is_refused_as_by_mesos() {
+        for (text, problem) in [
+            ("", "Role names cannot be the empty string"),
+            ("/a", "Role '/a' cannot start with a slash"),
+            ("a/", "Role 'a/' cannot end with a slash"),
+            ("a//b", "Role 'a//b' cannot contain two adjacent slashes"),
+            ("a/..", "Role 'a/..' cannot include '..' as a component"),
+            ("a/*", "Role 'a/*' cannot include '*' as a component"),
+            (
+                "a/-b",
+                "Role component '-b' is invalid because it starts with a dash",
+            ),
+            (
+                "a b",
+                "Role component 'a b' is invalid because it contains backspace or whitespace",
+            ),
+        ] {
+            assert_eq!(Role::problem(text).as_deref(), Some(problem));
+        }
+        assert_eq!(Role::problem("eng/web"), None);
+        assert!(
+            Role::problem(&"x".repeat(2000))
+                .unwrap()
+                .contains("1024 bytes")
+        );
     }
 
     #[test]

@@ -11,12 +11,12 @@
 //!
 //! let body = br#"{"framework_id": {"value": "m-0007"}, "type": "TEARDOWN"}"#;
 //! let call = Form::Json.read(body, Limits::default())?;
-//! let Said::TearDown(leaving) = said(&call)? else { unreachable!() };
+//! let Said::TearDown(leaving) = said(&call)?.said else { unreachable!() };
 //! assert_eq!(leaving.framework_id.as_str(), "m-0007");
 //!
 //! let refused = said(&Form::Json.read(br#"{"type": "TEARDOWN"}"#, Limits::default())?).unwrap_err();
-//! assert!(refused.to_string().starts_with("framework_id is `absent`: expected"));
-//! # Ok::<(), meros_v1::Invalid>(())
+//! assert!(refused.to_string().ends_with("Expecting 'framework_id' to be present"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod convert;

@@ -12,8 +12,6 @@ use crate::{json, protobuf};
 
 /// The header that names a scheduler's stream.
 pub const STREAM_ID: &str = "Mesos-Stream-Id";
-/// The longest id of a stream, in bytes.
-pub const STREAM_ID_MAX: usize = 128;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/x-protobuf";
@@ -222,34 +220,6 @@ fn is(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// Whether a call that belongs to a subscription names its stream.
-pub fn check_stream_id(given: Option<&str>, current: &str) -> Result<(), Refused> {
-    let wrong =
-        |found: &str, expected: &str| Err(Refused::Wrong(Invalid::new(STREAM_ID, found, expected)));
-    match given {
-        Some(given) if given == current => Ok(()),
-        Some(given) if given.len() > STREAM_ID_MAX => {
-            wrong(given, &format!("at most {STREAM_ID_MAX} bytes"))
-        }
-        Some(given) => wrong(
-            given,
-            "the id of the framework's newest stream, as the answer to its SUBSCRIBE said",
-        ),
-        None => wrong("absent", "the id that the answer to SUBSCRIBE said"),
-    }
-}
-
-/// Whether a SUBSCRIBE names no stream: its answer will.
-pub fn check_no_stream_id(given: Option<&str>) -> Result<(), Refused> {
-    match given {
-        None => Ok(()),
-        Some(given) => {
-            let expected = "nothing, since a SUBSCRIBE begins a new stream";
-            Err(Refused::Wrong(Invalid::new(STREAM_ID, given, expected)))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,18 +332,5 @@ mod tests {
             accept(recordio, Some("text/html")).unwrap_err().status(),
             406
         );
-    }
-
-    /// SPEC 2.2: it must be on all calls but SUBSCRIBE.
-    #[test]
-    fn a_call_names_its_stream_and_a_subscription_none() {
-        assert_eq!(check_stream_id(Some("s"), "s"), Ok(()));
-        for given in [None, Some("t"), Some(""), Some(&*"x".repeat(200))] {
-            let refused = check_stream_id(given, "s").unwrap_err();
-            assert_eq!(refused.status(), 400);
-            assert!(refused.to_string().starts_with("Mesos-Stream-Id is `"));
-        }
-        assert_eq!(check_no_stream_id(None), Ok(()));
-        assert!(check_no_stream_id(Some("s")).is_err());
     }
 }

@@ -7,14 +7,41 @@ mod chance;
 use chance::{Chance, fill};
 use meros_v1::convert::{executor, scheduler};
 use meros_v1::schema;
-use meros_v1::{Invalid, Limits, json};
+use meros_v1::{Limits, json};
 use protocol::message::executor::UpdateStored;
 use protocol::message::scheduler::{FrameworkFailed, Lost, OfferRescinded};
 use protocol::{Operation, Termination, Uuid};
 
-fn said(text: &str) -> Result<scheduler::Said, Invalid> {
+fn decoded(text: &str) -> Result<scheduler::Decoded, scheduler::Malformed> {
     let call: schema::scheduler::Call = json::read(text.as_bytes(), Limits::default()).unwrap();
     scheduler::said(&call)
+}
+
+fn said(text: &str) -> Result<scheduler::Said, scheduler::Malformed> {
+    decoded(text).map(|decoded| decoded.said)
+}
+
+/// The valid part of a call of framework `f`, and the answers to the other entries, each by its type, id, state, reason and message.
+fn in_part(kind: &str, call: &str) -> (scheduler::Said, Vec<String>) {
+    let text = format!(r#"{{"framework_id": {{"value": "f"}}, "type": "{kind}", {call}}}"#);
+    let scheduler::Decoded { said, rejected } = decoded(&text).unwrap();
+    let now = runtime::Timestamp::from_nanos(0);
+    let events = rejected.answered.into_iter().map(|one| one.event(now));
+    let answer = |event: schema::scheduler::Event| {
+        let text = String::from_utf8(json::write(&event)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let task = &value["update"]["status"];
+        let operation = &value["update_operation_status"]["status"];
+        let (status, id) = match task.is_null() {
+            true => (operation, &operation["operation_id"]["value"]),
+            false => (task, &task["task_id"]["value"]),
+        };
+        let reason = status["reason"].as_str().unwrap_or_default();
+        let text = |name: &str| status[name].as_str().unwrap().to_owned();
+        let id = id.as_str().unwrap();
+        format!("{id:?} {} {reason} {}", text("state"), text("message"))
+    };
+    (said, events.map(answer).collect())
 }
 
 #[track_caller]
@@ -30,7 +57,13 @@ fn every_call_of_a_scheduler_or_an_executor_has_a_meaning() {
     for case in lines.chunks(4) {
         match case[0].split_once(' ').unwrap() {
             ("scheduler::Call", _) => {
-                said(case[2]).unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
+                // The golden update has roles without the capability that Mesos asks for.
+                let (roles, capable) = (
+                    r#""roles":["ads"]"#,
+                    r#""roles":["ads"],"capabilities":[{"type":"MULTI_ROLE"}]"#,
+                );
+                said(&case[2].replace(roles, capable))
+                    .unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
             }
             ("executor::Call", "subscribe") => continue,
             ("executor::Call", _) => {
@@ -57,21 +90,227 @@ fn a_call_says_who_and_what() {
         (kill.task_id.as_str(), kill.agent_id.unwrap().as_str()),
         ("t", "a")
     );
+    for (text, words) in [
+        (
+            r#"{"framework_id": {"value": "f"}}"#,
+            "Expecting 'type' to be present",
+        ),
+        (
+            r#"{"type": "TEARDOWN"}"#,
+            "Expecting 'framework_id' to be present",
+        ),
+        (
+            r#"{"type": "SUBSCRIBE"}"#,
+            "Expecting 'subscribe' to be present",
+        ),
+        (
+            r#"{"framework_id": {"value": "f"}, "type": "KILL"}"#,
+            "Expecting 'kill' to be present",
+        ),
+        (
+            r#"{"framework_id": {"value": "f"}, "type": "ACKNOWLEDGE", "acknowledge": {"agent_id": {"value": "a"}, "task_id": {"value": "t"}, "uuid": "AAAA"}}"#,
+            "Not a valid UUID",
+        ),
+    ] {
+        refused(
+            text,
+            &format!("Failed to validate scheduler::Call: {words}"),
+        );
+    }
+    let stranger = r#"{"framework_id": {"value": ""}, "type": "TEARDOWN"}"#;
+    refused(stranger, "Framework cannot be found");
+}
+
+#[test]
+fn one_invalid_id_stops_only_its_own_entry() {
+    use scheduler::Said;
+    let ids = |list: &str| format!(r#"[{list}, {{"value": "a/b"}}, {{"value": ""}}]"#);
+    let good = r#"{"value": "good"}"#;
+    let lost = [
+        r#""a/b" TASK_ERROR REASON_TASK_INVALID 'a/b' contains invalid characters"#,
+        r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#,
+    ];
+
+    let tasks = |good: &str| {
+        format!(
+            r#""reconcile": {{"tasks": [{good}{{"task_id": {{"value": "a/b"}}}}, {{"task_id": {{"value": ""}}, "agent_id": {{"value": ""}}}}]}}"#
+        )
+    };
+    let known = r#"{"task_id": {"value": "good"}, "agent_id": {"value": ""}}, "#;
+    let (said, answers) = in_part("RECONCILE", &tasks(known));
+    let Said::Reconcile(call) = said else {
+        panic!("{said:?}")
+    };
+    assert_eq!(call.tasks, [("good".parse().unwrap(), None)]);
+    assert_eq!(answers, lost);
+    // Without a valid one it must not become a question about all tasks.
+    let (said, answers) = in_part("RECONCILE", &tasks(""));
+    let nothing = |kind| Said::Unheard(kind);
+    assert_eq!(said, nothing(schema::scheduler::CallType::Reconcile));
+    assert_eq!(answers, lost);
+
+    let call = r#""reconcile_operations": {"operations": [{"operation_id": {"value": "good"}}, {"operation_id": {"value": ""}}, {"operation_id": {"value": "disk"}, "resource_provider_id": {"value": "p"}}]}"#;
+    let (said, answers) = in_part("RECONCILE_OPERATIONS", call);
+    let Said::ReconcileOperations(call) = said else {
+        panic!("{said:?}")
+    };
+    assert_eq!(call.operations, [("good".parse().unwrap(), None)]);
+    assert_eq!(
+        answers,
+        [
+            r#""" OPERATION_ERROR  ID must not be empty"#,
+            r#""disk" OPERATION_ERROR  Agents have no resource providers"#
+        ]
+    );
+
+    let offers = format!(r#""decline": {{"offer_ids": {}}}"#, ids(good));
+    let (said, answers) = in_part("DECLINE", &offers);
+    let Said::Decline(call) = said else {
+        panic!("{said:?}")
+    };
+    assert_eq!(call.offer_ids, ["good".parse().unwrap()]);
+    assert!(answers.is_empty());
+    let inverse = format!(r#"{{"inverse_offer_ids": {}}}"#, ids(good));
+    let accept = format!(r#""accept_inverse_offers": {inverse}"#);
+    let Said::AcceptInverse(call) = in_part("ACCEPT_INVERSE_OFFERS", &accept).0 else {
+        panic!("no answer")
+    };
+    assert_eq!(call.inverse_offer_ids, ["good".parse().unwrap()]);
+    let decline = format!(r#""decline_inverse_offers": {inverse}"#);
+    let Said::DeclineInverse(call) = in_part("DECLINE_INVERSE_OFFERS", &decline).0 else {
+        panic!("no answer")
+    };
+    assert_eq!(call.inverse_offer_ids, ["good".parse().unwrap()]);
+
+    let (said, answers) = in_part("KILL", r#""kill": {"task_id": {"value": ""}}"#);
+    assert_eq!(said, nothing(schema::scheduler::CallType::Kill));
+    assert_eq!(answers, lost[1..]);
+    let uuid = r#""uuid": "AAECAwQFBgcICQoLDA0ODw==""#;
+    let bad = r#""agent_id": {"value": ""}, "task_id": {"value": "t"}"#;
+    let call = format!(r#""acknowledge": {{{bad}, {uuid}}}"#);
+    let (said, answers) = in_part("ACKNOWLEDGE", &call);
+    assert_eq!(said, nothing(schema::scheduler::CallType::Acknowledge));
+    assert!(answers.is_empty());
+}
+
+#[test]
+fn an_accept_with_an_invalid_offer_id_keeps_it() {
+    let call = r#""accept": {"offer_ids": [{"value": "o"}, {"value": ""}]}"#;
+    let scheduler::Said::Accept(accepted) = in_part("ACCEPT", call).0 else {
+        panic!("no accept")
+    };
+    assert_eq!(accepted.offers.offer_ids, ["o".parse().unwrap()]);
+    assert_eq!(accepted.invalid_offer.as_deref(), Some(""));
+}
+
+/// The ERROR event that refuses a SUBSCRIBE, in the words of Mesos.
+#[test]
+fn an_invalid_subscription_is_refused_as_by_mesos() {
+    let info = |more: &str, framework: &str| {
+        format!(
+            r#"{{"type": "SUBSCRIBE", "subscribe": {{"framework_info": {{"user": "", "name": "n"{framework}}}{more}}}}}"#
+        )
+    };
+    let multi = r#", "capabilities": {"type": "MULTI_ROLE"}"#;
+    let of = |more: &str| format!("{multi}{more}");
+    for (framework, more, words) in [
+        (
+            of(r#", "role": "a", "roles": ["a"]"#),
+            "",
+            "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable",
+        ),
+        (
+            r#", "roles": ["a"]"#.to_owned(),
+            "",
+            "'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable",
+        ),
+        (
+            of(r#", "roles": ["b", "a", "b", "a"]"#),
+            "",
+            "'FrameworkInfo.roles' contains duplicate items: { a, b }",
+        ),
+        (
+            of(r#", "roles": ["/a"]"#),
+            "",
+            "'FrameworkInfo.roles' contains invalid role: Role '/a' cannot start with a slash",
+        ),
+        (
+            r#", "role": """#.to_owned(),
+            "",
+            "'FrameworkInfo.role' is not a valid role: Role names cannot be the empty string",
+        ),
+        (
+            r#", "failover_timeout": 1e12"#.to_owned(),
+            "",
+            "The framework failover_timeout (1e+12) is invalid",
+        ),
+        (
+            of(
+                r#", "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{}]}}}"#,
+            ),
+            "",
+            "Resource quantities must contain at least one quantity",
+        ),
+        (
+            of(
+                r#", "roles": "a", "offer_filters": {"a": {"min_allocatable_resources": {"quantities": [{"quantities": {"cpus": {"value": -1}}}]}}}"#,
+            ),
+            "",
+            "Invalid resource quantity for 'cpus': Negative values not supported",
+        ),
+        (
+            of(r#", "roles": "a""#),
+            r#", "suppressed_roles": ["c", "b", "a"]"#,
+            "Suppressed roles { b, c } are not contained in the set of roles",
+        ),
+        (
+            of(r#", "roles": "a""#),
+            r#", "offer_constraints": {"role_constraints": {"b": {}}}"#,
+            "Offer constraints specify `role_constraints` for a role 'b'not contained in the set of roles",
+        ),
+        (
+            of(r#", "roles": "a""#),
+            r#", "offer_constraints": {"role_constraints": {"a": {}}}"#,
+            "Offer constraints are not valid: offer_constraints.role_constraints[a].groups is `empty`: expected one group or more",
+        ),
+    ] {
+        let said = said(&info(more, &framework)).unwrap();
+        let words = words.to_owned();
+        assert_eq!(said, scheduler::Said::Refused(words), "{framework}{more}");
+    }
+    let text = info("", r#", "id": {"value": "a/b"}"#);
+    let text = text.replacen('{', r#"{"framework_id": {"value": "a/b"}, "#, 1);
+    let words = "'a/b' contains invalid characters".to_owned();
+    assert_eq!(said(&text), Ok(scheduler::Said::Refused(words)));
+    // Mesos takes these.
+    for (timeout, taken) in [("-1", 0), ("5e9", 5_000_000_000)] {
+        let framework = format!(r#", "failover_timeout": {timeout}"#);
+        let Ok(scheduler::Said::Subscribe(framework, _)) = said(&info("", &framework)) else {
+            panic!("{timeout}")
+        };
+        assert_eq!(framework.failover_timeout.as_secs(), taken);
+        assert_eq!(framework.user, "");
+    }
+}
+
+#[test]
+fn an_invalid_update_of_a_framework_is_refused_as_by_mesos() {
+    let update = |framework: &str, more: &str| {
+        format!(
+            r#"{{"framework_id": {{"value": "f"}}, "type": "UPDATE_FRAMEWORK", "update_framework": {{"framework_info": {{"user": "u", "name": "n"{framework}}}{more}}}}}"#
+        )
+    };
     refused(
-        r#"{"framework_id": {"value": "f"}}"#,
-        "type is `absent or not known`: expected the name of a call, as SUBSCRIBE",
+        &update(r#", "roles": "a""#, ""),
+        "Supplied FrameworkInfo is not valid: 'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable",
     );
     refused(
-        r#"{"type": "TEARDOWN"}"#,
-        "framework_id is `absent`: expected the framework's id, as it must be in all calls but the first SUBSCRIBE",
+        &update("", r#", "suppressed_roles": "a""#),
+        "'UpdateFramework' call is not valid: Suppressed roles { a } are not contained in the set of roles",
     );
     refused(
-        r#"{"framework_id": {"value": "f"}, "type": "KILL"}"#,
-        "kill is `absent`: expected what is said, as `type` says",
-    );
-    refused(
-        r#"{"framework_id": {"value": "f"}, "type": "ACKNOWLEDGE", "acknowledge": {"agent_id": {"value": "a"}, "task_id": {"value": "t"}, "uuid": "AAAA"}}"#,
-        "acknowledge.uuid is `3 bytes`: expected 16 bytes",
+        &update(r#", "id": {"value": "g"}"#, ""),
+        "Failed to validate scheduler::Call: 'framework_id' differs from 'update_framework.framework_info.id'",
     );
 }
 
@@ -99,8 +338,8 @@ fn a_framework_that_subscribes_again_says_its_id_twice() {
         ("", inner),
         (outer, r#", "id": {"value": "g"}"#),
     ] {
-        let bad = subscribe(outer, inner).unwrap_err();
-        assert_eq!(bad.field, "framework_id.value");
+        let bad = subscribe(outer, inner).unwrap_err().to_string();
+        assert!(bad.ends_with("'framework_id' differs from 'subscribe.framework_info.id'"));
     }
 }
 
@@ -146,7 +385,7 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let told: Vec<String> = accepted
         .tasks
         .iter()
-        .map(|task| format!("{} {}: {}", task.task_id, task.reason.name(), task.invalid))
+        .map(|task| format!("{} {}: {}", task.task_id, task.reason.name(), task.message))
         .collect();
     assert_eq!(
         told,
@@ -173,8 +412,9 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     };
     let because = "operations[0].id is `op`: expected none, since a launch has no status";
     assert_eq!(refused(&accepted), format!("op: {because}"));
+    let because = "The `id` field cannot be set on LAUNCH operations";
     let told = accepted.tasks.iter();
-    let told = told.map(|task| format!("{}: {}", task.task_id, task.invalid));
+    let told = told.map(|task| format!("{}: {}", task.task_id, task.message));
     let told: Vec<String> = told.collect();
     let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
     assert_eq!(told, expected);
@@ -195,13 +435,30 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let nameless = accepted.nameless.unwrap();
     assert_eq!(nameless.count, 3);
     assert_eq!(nameless.first.field, "operations[0].type");
-    // An id that is none names nobody either, and is worth a word to who wrote it.
-    let bad = accept(r#"{"type": "CREATE_DISK", "id": {"value": "a/b"}}"#).unwrap_err();
-    assert_eq!(bad.field, "accept.operations[0].id.value");
-    let launch = launch.replace("good", "a/b");
-    let bad = accept(&launch).unwrap_err();
-    let field = "accept.operations[0].launch.task_infos[0].task_id.value";
-    assert_eq!(bad.field, field);
+    // An invalid id is answered by itself, and the others proceed.
+    let disk = r#"{"type": "CREATE_DISK", "id": {"value": "a/b"}}"#;
+    let launch = format!(
+        r#"{{"type": "LAUNCH", "launch": {{"task_infos": [{}, {}]}}}}"#,
+        task("a/b", ""),
+        task("good", "")
+    );
+    let call =
+        format!(r#""accept": {{"offer_ids": {{"value": "o"}}, "operations": [{disk}, {launch}]}}"#);
+    let (said, answers) = in_part("ACCEPT", &call);
+    let scheduler::Said::Accept(accepted) = said else {
+        panic!("{said:?}")
+    };
+    let [Operation::Launch { tasks }] = &accepted.offers.operations[..] else {
+        panic!("{:?}", accepted.offers.operations)
+    };
+    assert_eq!((tasks.len(), tasks[0].task_id.as_str()), (1, "good"));
+    assert_eq!(
+        answers,
+        [
+            r#""a/b" OPERATION_ERROR  'a/b' contains invalid characters"#,
+            r#""a/b" TASK_ERROR REASON_TASK_INVALID 'a/b' contains invalid characters"#
+        ]
+    );
 }
 
 /// SPEC 2.2, ACCEPT: an executor belongs to the framework that launches it.
@@ -237,7 +494,7 @@ fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed(
     assert_eq!(task.name, "t");
     assert_eq!(task.agent_id, Some("a".parse().unwrap()));
     assert_eq!(
-        format!("{}: {}", task.task_id, task.invalid),
+        format!("{}: {}", task.task_id, task.message),
         "other: operations[0].launch.task_infos[2].executor.framework_id.value is `g`: expected `f`, whose call it is, or none"
     );
 }
@@ -265,7 +522,7 @@ fn whatever_a_call_says_it_is_understood_or_refused_with_words() {
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
         match scheduler::said(&call) {
             Ok(_) => taken += 1,
-            Err(bad) => assert!(!bad.field.is_empty() && !bad.expected.is_empty(), "{bad:?}"),
+            Err(bad) => assert!(bad.to_string().len() > 10, "{bad:?}"),
         }
         let mut call = schema::executor::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);

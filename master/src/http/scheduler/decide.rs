@@ -9,9 +9,8 @@ use protocol::message::scheduler::{
     SubscriptionRefused,
 };
 use protocol::{FrameworkId, FrameworkInfo, Operation};
-use resources::Invalid;
-use v1::convert::scheduler::Said;
-use v1::media;
+use resources::{Invalid, excerpt};
+use v1::convert::scheduler::{Rejected, Said, UNKNOWN_FRAMEWORK};
 use v1::schema::scheduler::Call;
 
 use super::desk::{Line, SUBSCRIBERS_MAX};
@@ -28,7 +27,7 @@ const OFFERS_MAX: usize = 10_000;
 const TASKS_MAX: usize = 50_000;
 
 /// Refuses what the master would be too long about, and nothing can be parted of.
-pub(super) fn bounded(said: &Said) -> Result<(), Refusal> {
+pub(super) fn bounded(said: &Said, rejected: &Rejected) -> Result<(), Refusal> {
     let Said::Accept(accepted) = said else {
         return Ok(());
     };
@@ -45,7 +44,7 @@ pub(super) fn bounded(said: &Said) -> Result<(), Refusal> {
         launch => launch.tasks().len(),
     };
     let operations = &accepted.offers.operations;
-    let refused = accepted.tasks.len() + accepted.operations.len();
+    let refused = accepted.tasks.len() + accepted.operations.len() + rejected.answered.len();
     let asked = operations.iter().map(answers).sum::<usize>() + refused;
     most(
         "accept.offer_ids",
@@ -129,7 +128,7 @@ pub(super) fn parts(said: Said) -> Box<dyn Iterator<Item = Said> + Send> {
     }
 }
 
-fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+pub(super) fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     let mut rest = all.into_iter();
     std::iter::from_fn(move || {
         let chunk: Vec<T> = rest.by_ref().take(ASKED_MAX).collect();
@@ -164,7 +163,9 @@ pub(super) fn framed(
     has_name(subject)?;
     if let Some(proved) = &subject.principal {
         let said = framework.principal.get_or_insert_with(|| proved.clone());
-        same("subscribe.framework_info.principal", said, proved)?;
+        same_name(said, proved).map_err(|problem| {
+            Refusal::bad(format!("Failed to validate scheduler::Call: {problem}"))
+        })?;
     }
     Ok(framework)
 }
@@ -184,59 +185,77 @@ pub(super) fn framework_of(call: &Call) -> Result<FrameworkId, Refusal> {
     FrameworkId::new(id).map_err(Refusal::bad)
 }
 
-/// Whether whoever asks may speak for this framework on this stream.
+/// Whether the caller may speak for this framework on this stream. The problems are in the words of Mesos, which clients compare.
 pub(super) fn may_call(
+    id: &FrameworkId,
     line: &Line,
     subject: &Subject,
     stream_id: Option<&str>,
 ) -> Result<(), Refusal> {
     let principal = line.principal.as_deref();
     speaks(principal, subject)?;
-    Ok(media::check_stream_id(stream_id, &line.stream_id)?)
+    match stream_id {
+        None => Err(Refusal::bad(
+            "All non-subscribe calls should include the 'Mesos-Stream-Id' header",
+        )),
+        Some(given) if given == line.stream_id => Ok(()),
+        Some(given) => {
+            let given = excerpt(given);
+            Err(Refusal::bad(format!(
+                "The stream ID '{given}' included in this request didn't match the stream ID currently associated with framework ID {id}"
+            )))
+        }
+    }
+}
+
+/// Whether a SUBSCRIBE names no stream: its answer will.
+pub(super) fn no_stream_yet(stream_id: Option<&str>) -> Result<(), Refusal> {
+    match stream_id {
+        None => Ok(()),
+        Some(_) => Err(Refusal::bad(
+            "Subscribe calls should not include the 'Mesos-Stream-Id' header",
+        )),
+    }
 }
 
 fn speaks(principal: Option<&str>, subject: &Subject) -> Result<(), Refusal> {
     has_name(subject)?;
     match &subject.principal {
-        Some(proved) => same("the framework's principal", principal.unwrap_or(""), proved),
+        Some(proved) => same_name(principal.unwrap_or(""), proved).map_err(Refusal::bad),
         None => Ok(()),
     }
 }
 
-fn same(field: &str, said: &str, proved: &str) -> Result<(), Refusal> {
+fn same_name(said: &str, proved: &str) -> Result<(), String> {
     match said == proved {
         true => Ok(()),
-        false => {
-            let expected = format!("`{proved}`, as whom the asker is authenticated");
-            Err(Refusal::bad(Invalid::new(field, said, expected)))
-        }
+        false => Err(format!(
+            "Authenticated principal '{}' does not match principal '{}' set in `FrameworkInfo`",
+            excerpt(proved),
+            excerpt(said)
+        )),
     }
 }
 
-/// Who is proved by a token must have a name in it.
-fn has_name(subject: &Subject) -> Result<(), Refusal> {
+/// Whether a caller that is proved by a token has a name in it.
+pub(super) fn has_name(subject: &Subject) -> Result<(), Refusal> {
     match subject.principal.is_none() && !subject.claims.is_empty() {
         true => Err(Refusal::forbidden(
-            "the asker is authenticated without a principal: expected one, since frameworks belong to principals",
+            "The request's authenticated principal contains claims, but no value string. The master currently requires that principals have a value",
         )),
         false => Ok(()),
     }
 }
 
-/// Why a framework that has no stream may say nothing but SUBSCRIBE.
+/// Why a framework that has no stream may make no call but SUBSCRIBE.
 pub(super) fn stranger(books: &Books, id: &FrameworkId) -> Refusal {
     match books.frameworks.get(id) {
-        _ if !books.has_begun() => {
-            Refusal::not_now("the master is reading its registry; try again")
+        _ if !books.has_begun() => Refusal::not_now("Master has not finished recovery"),
+        Some(known) if known.is_connected() => {
+            Refusal::forbidden("Framework is not connected via HTTP")
         }
-        Some(_) => {
-            let expected = "one that is subscribed over HTTP";
-            Refusal::forbidden(Invalid::new("framework_id", id, expected))
-        }
-        None => {
-            let expected = "a framework that the master knows";
-            Refusal::bad(Invalid::new("framework_id", id, expected))
-        }
+        Some(_) => Refusal::forbidden("Framework is not subscribed"),
+        None => Refusal::bad(UNKNOWN_FRAMEWORK),
     }
 }
 
@@ -298,7 +317,7 @@ mod tests {
         assert_eq!(other.status.as_u16(), 400);
         assert_eq!(
             other.problem,
-            "subscribe.framework_info.principal is `dev`: expected `ops`, as whom the asker is authenticated"
+            "Failed to validate scheduler::Call: Authenticated principal 'ops' does not match principal 'dev' set in `FrameworkInfo`"
         );
         let mut token = Subject::default();
         token.claims.insert("fid".to_owned(), "f".to_owned());
@@ -306,7 +325,7 @@ mod tests {
         assert_eq!(nameless.status.as_u16(), 403);
         assert_eq!(
             nameless.problem,
-            "the asker is authenticated without a principal: expected one, since frameworks belong to principals"
+            "The request's authenticated principal contains claims, but no value string. The master currently requires that principals have a value"
         );
     }
 
@@ -400,7 +419,7 @@ mod tests {
             },
         };
         let accept = |offers: usize, operations: usize| {
-            bounded(&Said::Accept(Accepted {
+            let said = Said::Accept(Accepted {
                 offers: AcceptOffers {
                     framework_id: framework_id.clone(),
                     offer_ids: ids(offers),
@@ -412,11 +431,13 @@ mod tests {
                     name: "t".to_owned(),
                     agent_id: None,
                     reason: protocol::Reason::TaskInvalid,
-                    invalid: resources::Invalid::new("name", "", "one"),
+                    message: "no name".to_owned(),
                 }],
                 operations: Vec::new(),
                 nameless: None,
-            }))
+                invalid_offer: None,
+            });
+            bounded(&said, &Rejected::default())
         };
         assert_eq!(accept(OFFERS_MAX, TASKS_MAX - 1), Ok(()));
         let refused = accept(OFFERS_MAX + 1, 0).unwrap_err();
@@ -445,13 +466,8 @@ mod tests {
     /// SPEC 2.1, 2.2 UPDATE_FRAMEWORK.
     #[test]
     fn each_reason_not_to_change_a_framework_has_its_status() {
-        let forbidden = authority::Forbidden {
-            principal: None,
-            action: authority::Action::RegisterFrameworks,
-            object: Some("eng".into()),
-        };
         for (refused, status) in [
-            (NotUpdated::Forbidden(forbidden), 403),
+            (NotUpdated::Forbidden("why".into()), 403),
             (NotUpdated::Overtaken("why".into()), 409),
             (NotUpdated::Never("why".into()), 400),
             (NotUpdated::NotNow("why".into()), 503),

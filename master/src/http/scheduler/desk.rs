@@ -3,7 +3,7 @@
 //! A table behind a lock, which is held for a look-up and never longer. It has no say in who speaks for a framework: the books do.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::Declared;
@@ -29,8 +29,8 @@ pub(super) struct Line {
     pub master: Handle<Master>,
     /// Its principal, if it has one.
     pub principal: Option<String>,
-    /// It has said that it leaves for good: the end of its stream is no error.
-    pub leaves: bool,
+    /// Set by its TEARDOWN, after which nothing more is written to its stream.
+    pub is_over: Arc<AtomicBool>,
 }
 
 /// All of them.
@@ -74,6 +74,7 @@ impl Desk {
     /// The framework has this stream from now on, until what is given is dropped or it has another.
     pub fn open(&self, id: FrameworkId, line: Line) -> Opened {
         let stream_id = line.stream_id.clone();
+        let is_over = line.is_over.clone();
         if let Some(principal) = &line.principal {
             self.0.declared.write_down(&stream_id, principal);
         }
@@ -82,15 +83,8 @@ impl Desk {
             desk: self.clone(),
             id,
             stream_id,
+            is_over,
         }
-    }
-
-    /// It has said on this stream that it leaves for good.
-    pub fn leaves(&self, id: &FrameworkId, stream_id: &str) {
-        self.change(|lines| {
-            let line = lines.get_mut(id).filter(|line| line.stream_id == stream_id);
-            line.map(|line| line.leaves = true)
-        });
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<FrameworkId, Line>) -> T) -> T {
@@ -114,13 +108,13 @@ pub(super) struct Opened {
     desk: Desk,
     id: FrameworkId,
     stream_id: String,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Opened {
-    /// Whether its framework has said on it that it leaves for good.
-    pub fn leaves(&self) -> bool {
-        let line = self.desk.find(&self.id);
-        line.is_some_and(|line| line.stream_id == self.stream_id && line.leaves)
+    /// Whether its framework was torn down on it.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 }
 

@@ -18,6 +18,7 @@ use protocol::{FrameworkInfo, Uuid, Wants};
 use runtime::prelude::*;
 use v1::convert::master_info;
 use v1::convert::older::{offer_for, operation_status_for};
+use v1::convert::scheduler::Subject;
 use v1::schema::scheduler::Event;
 use v1::{Content, media};
 
@@ -57,6 +58,13 @@ impl Message for Become {
     type Result = ();
 }
 
+/// Write the answers to these entries of a call.
+pub(super) struct Answer(pub Vec<Subject>);
+
+impl Message for Answer {
+    type Result = ();
+}
+
 /// Answered when all that was heard before stands in the stream.
 pub(super) struct Written;
 
@@ -69,6 +77,28 @@ pub(super) struct Room;
 
 impl Message for Room {
     type Result = ();
+}
+
+/// A new stream, with its id.
+fn open(node: &Node, streams: &Streams, content: Content) -> (String, Events, Response) {
+    let stream_id = Uuid(node.secret()).to_string();
+    let (events, mut response) = streams.open(content, bounds());
+    if let Ok(id) = HeaderValue::from_str(&stream_id) {
+        response.headers_mut().insert(media::STREAM_ID, id);
+    }
+    (stream_id, events, response)
+}
+
+/// A stream whose only event is the error with this message.
+pub(super) fn refused_stream(
+    node: &Node,
+    streams: &Streams,
+    content: Content,
+    message: String,
+) -> Response {
+    let (_, events, response) = open(node, streams, content);
+    events.cut(Some(&Event::error(message)));
+    response
 }
 
 /// What a scheduler's stream may hold back.
@@ -187,25 +217,15 @@ impl Subscriber {
         content: Content,
         ctx: &mut Context<Self>,
     ) -> Result<Response, Refusal> {
-        let stream_id = Uuid(ctx.node().secret()).to_string();
-        let open = || {
-            let (events, mut response) = self.streams.open(content, bounds());
-            if let Ok(id) = HeaderValue::from_str(&stream_id) {
-                response.headers_mut().insert(media::STREAM_ID, id);
-            }
-            (events, response)
-        };
         match answer.map_err(turned) {
             Ok(subscribed) => {
-                let (events, response) = open();
+                let (stream_id, events, response) = open(ctx.node(), &self.streams, content);
                 self.begin(subscribed, stream_id, events, ctx);
                 Ok(response)
             }
             Err(Turned::Down(reason)) => {
-                let (events, response) = open();
-                events.cut(Some(&Event::error(reason)));
                 ctx.stop();
-                Ok(response)
+                Ok(refused_stream(ctx.node(), &self.streams, content, reason))
             }
             Err(Turned::Away(refusal)) => {
                 ctx.stop();
@@ -230,7 +250,7 @@ impl Subscriber {
             subscriber: ctx.handle(),
             master: self.master.clone(),
             principal: framework.and_then(|framework| framework.principal.clone()),
-            leaves: false,
+            is_over: Default::default(),
         };
         // However it ends, so does the actor.
         ctx.then(events.closed(), |_, (), ctx| ctx.stop());
@@ -242,6 +262,7 @@ impl Subscriber {
             return;
         };
         self.write(&first, ctx);
+        self.write(&Event::heartbeat(), ctx);
         for heard in held {
             self.hear(heard, ctx);
         }
@@ -249,19 +270,14 @@ impl Subscriber {
     }
 
     fn hear(&mut self, heard: Heard, ctx: &mut Context<Self>) {
-        let opened = match &mut self.phase {
-            Phase::Subscribing(held) => {
-                if held.len() < HELD_MAX {
-                    held.push(heard);
-                }
-                return;
+        if let Phase::Subscribing(held) = &mut self.phase {
+            if held.len() < HELD_MAX {
+                held.push(heard);
             }
-            Phase::Open { opened, .. } => opened,
-        };
+            return;
+        }
         if let Heard::Failed(failed) = heard {
-            if !opened.leaves() {
-                self.write(&Event::from(&failed), ctx);
-            }
+            self.write(&Event::from(&failed), ctx);
             return self.end();
         }
         if let Some(event) = self.event(&heard) {
@@ -295,9 +311,12 @@ impl Subscriber {
     }
 
     fn write(&mut self, event: &Event, ctx: &mut Context<Self>) {
-        let Phase::Open { events, .. } = &self.phase else {
+        let Phase::Open { events, opened } = &self.phase else {
             return;
         };
+        if opened.is_over() {
+            return;
+        }
         // Of a stream that has ended this actor hears by itself.
         let _ = events.write(event);
         self.look(ctx);
@@ -344,6 +363,16 @@ impl Handler<Become> for Subscriber {
     type Result = ();
     fn handle(&mut self, Become(framework): Become, _: &mut Context<Self>) {
         self.framework = Some(framework);
+    }
+}
+
+impl Handler<Answer> for Subscriber {
+    type Result = ();
+    fn handle(&mut self, Answer(subjects): Answer, ctx: &mut Context<Self>) {
+        let now = ctx.clock().wall();
+        for subject in subjects {
+            self.write(&subject.event(now), ctx);
+        }
     }
 }
 

@@ -29,7 +29,7 @@ fn meaningless(id: &str, agent: &str, reason: Reason) -> Meaningless {
         name: format!("the {id} one"),
         agent_id: AgentId::new(agent).ok(),
         reason,
-        invalid: invalid(),
+        message: invalid().to_string(),
     }
 }
 
@@ -53,6 +53,7 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
                 count: 3,
                 first: invalid(),
             }),
+            invalid_offer: None,
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;
         let ran = agent.heard().pop().unwrap();
@@ -112,6 +113,7 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
             ],
             operations: Vec::new(),
             nameless: None,
+            invalid_offer: None,
         };
         world.http(&scheduler, &f, Said::Accept(accepted)).await;
         let heard = scheduler.heard();

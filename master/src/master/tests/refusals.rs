@@ -52,7 +52,7 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
             &[&one, &two],
             vec![task("t", &a, "cpus:1")],
             &format!("t {invalid_offers}"),
-            "one agent",
+            "Aggregated offers must belong to one single agent",
         )
         .await;
 
@@ -61,7 +61,7 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
             &[&theirs],
             vec![task("t", &a, "cpus:1")],
             &format!("t {invalid_offers}"),
-            "offer_id",
+            "is no longer valid",
         )
         .await;
         assert_eq!(
@@ -73,7 +73,7 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
             &[],
             vec![task("t", &a, "cpus:1")],
             &format!("t {invalid_offers}"),
-            "offer_ids is empty",
+            "No offers specified",
         )
         .await;
 
@@ -82,14 +82,14 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
             &[&offer().await],
             vec![task("t", &a, "cpus:2")],
             &format!("t {invalid_task}"),
-            "task.resources is `cpus",
+            "Total resources cpus:2 required by task",
         )
         .await;
         check(
             &[&offer().await],
             vec![task("t", &b, "cpus:1")],
             &format!("t {invalid_task}"),
-            "task.agent_id",
+            "Task uses invalid agent",
         )
         .await;
         let mut empty = task("t", &a, "cpus:1");
@@ -107,14 +107,14 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
             &[&offer().await],
             vec![nothing],
             &format!("t {invalid_task}"),
-            "task.command is `not set`",
+            "Task should have at least one (but not both)",
         )
         .await;
         check(
             &[&offer().await],
             vec![task("t", &a, "")],
             &format!("t {invalid_task}"),
-            "task.resources",
+            "Task uses no resources",
         )
         .await;
 

@@ -269,10 +269,10 @@ fn unreadable(error: &axum::Error) -> Refusal {
 
 impl<C> Asked<C> {
     /// What the call means, by this. A large one is dwelt upon beside the thread that serves all pages and streams.
-    pub async fn meaning<T: Send + 'static>(
+    pub async fn meaning<T: Send + 'static, E: Display + Send + 'static>(
         self,
         node: &Node,
-        meaning: impl FnOnce(&C) -> Result<T, Invalid> + Send + 'static,
+        meaning: impl FnOnce(&C) -> Result<T, E> + Send + 'static,
     ) -> Result<(Self, T), Refusal>
     where
         C: Send + 'static,

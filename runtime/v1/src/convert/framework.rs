@@ -1,12 +1,13 @@
 //! Frameworks, and the filters that they leave behind.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use protocol::Capability;
 use resources::Invalid;
 
 use super::labels::{labels, read_labels};
-use super::{read_seconds, some};
+use super::some;
 use crate::message::Enum;
 use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
 
@@ -25,7 +26,7 @@ impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
             name: info.name.clone(),
             // Mesos takes an empty id for none.
             id: some("id", info.id.as_ref().filter(|id| !id.value.is_empty()))?,
-            failover_timeout: read_seconds("failover_timeout", info.failover_timeout)?,
+            failover_timeout: read_timeout(info.failover_timeout)?,
             checkpoint: info.checkpoint.unwrap_or(false),
             roles: read_roles(info)?,
             hostname: info.hostname.clone().unwrap_or_default(),
@@ -37,12 +38,30 @@ impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
     }
 }
 
+/// Mesos keeps a timeout as 64 bits of nanoseconds, so it ends at this number of seconds.
+pub(super) const SECONDS_END: f64 = 9_223_372_036.0;
+
+/// A timeout below zero is over at once, as in Mesos.
+fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
+    let seconds = seconds.unwrap_or_default();
+    if !(-SECONDS_END..SECONDS_END).contains(&seconds) {
+        let expected = format!("a number of seconds below {SECONDS_END}");
+        return Err(Invalid::new("failover_timeout", seconds, expected));
+    }
+    let micros = (seconds.max(0.0) * 1e6).round();
+    Ok(Duration::from_micros(micros as u64))
+}
+
+/// Whether the framework may have several roles.
+pub(super) fn is_multi_role(info: &FrameworkInfo) -> bool {
+    let multi_role = Some(FrameworkInfoCapabilityType::MultiRole);
+    let mut capabilities = info.capabilities.iter();
+    capabilities.any(|capability| capability.r#type == multi_role)
+}
+
 /// The roles: `role` alone, for a framework that does not know of several.
 fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
-    let multi_role = info
-        .capabilities
-        .iter()
-        .any(|capability| capability.r#type == Some(FrameworkInfoCapabilityType::MultiRole));
+    let multi_role = is_multi_role(info);
     match &info.role {
         Some(role) if multi_role => {
             let expected =

@@ -1,7 +1,7 @@
 //! Ids: the same texts under other types.
 
 use bytes::Bytes;
-use protocol::{InvalidId, Uuid};
+use protocol::{ID_LENGTH_MAX, InvalidId, Uuid};
 use resources::Invalid;
 
 use crate::describe::{Describe, Fields, Output};
@@ -14,6 +14,20 @@ fn invalid(bad: &InvalidId) -> Invalid {
         &bad.text,
         bad.problem.trim_start_matches("expected "),
     )
+}
+
+/// The problem of a text that is no id, in the words of Mesos.
+pub(super) fn id_problem(text: &str) -> Option<String> {
+    // The rules are the same for all ids.
+    let bad = protocol::TaskId::new(text).err()?;
+    Some(match text {
+        "" => "ID must not be empty".to_owned(),
+        "." | ".." => format!("'{text}' is disallowed"),
+        long if long.len() > ID_LENGTH_MAX => {
+            format!("ID must not be greater than {ID_LENGTH_MAX} characters")
+        }
+        _ => format!("'{}' contains invalid characters", bad.text.escape_debug()),
+    })
 }
 
 macro_rules! ids {

@@ -1,9 +1,14 @@
 //! Whole calls of schedulers, and the events that they hear.
 //!
-//! A call is refused as a whole where nothing of it makes sense. Of an ACCEPT only those operations and tasks are left out that have no meaning
-//! here, each with its reason, so that the others go on and their framework hears of each that has an id (SPEC 2.2).
+//! A call is refused as a whole only where Mesos refuses it as a whole. One invalid id never stops the rest of a call: the entry is
+//! [`Rejected`] and gets an answer of its own. Of an ACCEPT those operations and tasks are left out that have no meaning here, each with its
+//! reason (SPEC 2.2). An invalid SUBSCRIBE is a [`Said::Refused`], since its answer is an event.
 
 mod meaningless;
+mod rejected;
+mod subscription;
+
+use std::fmt::Display;
 
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
@@ -13,20 +18,22 @@ use protocol::message::scheduler::{
 };
 use protocol::{
     AgentId, ExecutorId, FrameworkId, FrameworkInfo, Operation, OperationId, Reason, Termination,
-    Wants,
+    Uuid, Wants,
 };
 use resources::Invalid;
 
 pub use self::meaningless::Meaningless;
+pub use self::rejected::{Rejected, Subject};
+use self::subscription::{InvalidFramework, framework};
+pub use self::subscription::{foreign_constraint, foreign_suppressed, listed};
 use super::ids::uuid;
 use super::task::check_executor;
-use super::{At, all, demands, each, need, refuse, some, write};
+use super::{At, each, some, write};
 use crate::limits::within;
 use crate::schema::scheduler::{
-    Call, CallAccept, CallAcknowledgeOperationStatus, CallReconcileOperationsOperation,
-    CallReconcileTask, CallType, Event, EventError, EventFailure, EventInverseOffers, EventMessage,
+    Call, CallAccept, CallType, Event, EventError, EventFailure, EventInverseOffers, EventMessage,
     EventOffers, EventRescind, EventRescindInverseOffer, EventSubscribed, EventType, EventUpdate,
-    EventUpdateOperationStatus, OfferConstraints,
+    EventUpdateOperationStatus,
 };
 use crate::schema::{self, Filters, MasterInfo, OfferOperation, OfferOperationType, TaskInfo};
 
@@ -65,8 +72,30 @@ pub enum Said {
     ReconcileOperations(ReconcileOperations),
     /// Bytes for an executor.
     Message(FrameworkMessage),
-    /// Something that has no words here; its name. A master may take it and do nothing.
+    /// Something that has no words here, or nothing of which is valid; its name. A master may take it and do nothing.
     Unheard(CallType),
+    /// A SUBSCRIBE of an invalid framework, with the message of the ERROR event that answers it.
+    Refused(String),
+}
+
+/// A call as it was decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The valid part.
+    pub said: Said,
+    /// The entries that have an invalid id.
+    pub rejected: Rejected,
+}
+
+/// A call that is refused as a whole, in the words of Mesos where it refuses such a call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(String);
+
+impl Malformed {
+    fn new(problem: impl Display) -> Self {
+        Self(format!("Failed to validate scheduler::Call: {problem}"))
+    }
 }
 
 /// An ACCEPT, and what was left out of it.
@@ -80,6 +109,8 @@ pub struct Accepted {
     pub operations: Vec<(OperationId, Invalid)>,
     /// Operations that have no meaning here and no id by which somebody could be told of them.
     pub nameless: Option<Nameless>,
+    /// The first offer id that is no id, which makes the offers invalid as an unknown one does.
+    pub invalid_offer: Option<String>,
 }
 
 /// Operations of which nobody can be told.
@@ -91,46 +122,60 @@ pub struct Nameless {
     pub first: Invalid,
 }
 
+/// The refusal of a call of a framework that the master does not know.
+pub const UNKNOWN_FRAMEWORK: &str = "Framework cannot be found";
+
 /// What this call says.
-pub fn said(call: &Call) -> Result<Said, Invalid> {
-    let kind = call.r#type.unwrap_or_default();
+pub fn said(call: &Call) -> Result<Decoded, Malformed> {
+    let mut rejected = Rejected::default();
+    let said = decode(call, &mut rejected)?;
+    Ok(Decoded { said, rejected })
+}
+
+fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
+    let Some(kind) = call.r#type.filter(|kind| *kind != CallType::Unknown) else {
+        return Err(expecting("type"));
+    };
     if kind == CallType::Subscribe {
         return subscribe(call);
     }
-    let field = "what is said, as `type` says";
-    let expected = "the framework's id, as it must be in all calls but the first SUBSCRIBE";
-    let framework_id = need("framework_id", call.framework_id.as_ref(), expected)?;
-    let framework_id: FrameworkId = framework_id.try_into().at("framework_id")?;
+    let framework_id = present("framework_id", call.framework_id.as_ref())?;
+    let Ok(framework_id) = FrameworkId::try_from(framework_id) else {
+        return Err(Malformed(UNKNOWN_FRAMEWORK.to_owned()));
+    };
     Ok(match kind {
-        CallType::Unknown => {
-            let found = "absent or not known";
-            return Err(Invalid::new(
-                "type",
-                found,
-                "the name of a call, as SUBSCRIBE",
-            ));
-        }
-        CallType::Subscribe => return subscribe(call),
+        CallType::Unknown | CallType::Subscribe => return Err(expecting("type")),
         CallType::UpdateFramework => {
-            let update = need("update_framework", call.update_framework.as_deref(), field)?;
-            let (framework, wants) = framework(
-                &update.framework_info,
-                &update.suppressed_roles,
-                update.offer_constraints.as_ref(),
-            )
-            .at("update_framework")?;
-            Said::UpdateFramework(framework, wants)
+            let update = present("update_framework", call.update_framework.as_deref())?;
+            let info = &update.framework_info;
+            let own = info.id.as_ref().filter(|id| !id.value.is_empty());
+            if own.is_some_and(|own| own.value != framework_id.as_str()) {
+                let problem = "'framework_id' differs from 'update_framework.framework_info.id'";
+                return Err(Malformed::new(problem));
+            }
+            let constraints = update.offer_constraints.as_ref();
+            match framework(info, &update.suppressed_roles, constraints) {
+                Ok((framework, wants)) => Said::UpdateFramework(framework, wants),
+                Err(InvalidFramework::Info(problem)) => {
+                    let problem = format!("Supplied FrameworkInfo is not valid: {problem}");
+                    return Err(Malformed(problem));
+                }
+                Err(InvalidFramework::Options(problem)) => {
+                    let problem = format!("'UpdateFramework' call is not valid: {problem}");
+                    return Err(Malformed(problem));
+                }
+            }
         }
         CallType::Teardown => Said::TearDown(TearDown { framework_id }),
         CallType::Accept => {
-            let call = need("accept", call.accept.as_deref(), field)?;
-            Said::Accept(accept(framework_id, call).at("accept")?)
+            let accept = present("accept", call.accept.as_deref())?;
+            Said::Accept(accepted(framework_id, accept, rejected))
         }
         CallType::Decline => {
-            let decline = need("decline", call.decline.as_ref(), field)?;
+            let decline = present("decline", call.decline.as_ref())?;
             Said::Decline(DeclineOffers {
                 framework_id,
-                offer_ids: all("offer_ids", &decline.offer_ids).at("decline")?,
+                offer_ids: rejected.valid("decline.offer_ids", &decline.offer_ids),
                 filters: filters(decline.filters.as_ref()),
             })
         }
@@ -158,47 +203,92 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
             })
         }
         CallType::Kill => {
-            let kill = need("kill", call.kill.as_deref(), field)?;
+            let kill = present("kill", call.kill.as_deref())?;
+            let kill_policy = some("kill_policy", kill.kill_policy.as_ref());
+            let kill_policy = kill_policy.at("kill").map_err(bad)?;
+            let Ok(task_id) = (&kill.task_id).try_into() else {
+                let task = Subject::Task(kill.task_id.clone(), kill.agent_id.clone());
+                rejected.answered.push(task);
+                return Ok(Said::Unheard(kind));
+            };
+            let agent_id = some("agent_id", kill.agent_id.as_ref()).at("kill");
+            let Some(agent_id) = rejected.take(agent_id) else {
+                return Ok(Said::Unheard(kind));
+            };
             Said::Kill(KillTask {
                 framework_id,
-                task_id: (&kill.task_id).try_into().at("kill.task_id")?,
-                agent_id: some("agent_id", kill.agent_id.as_ref()).at("kill")?,
-                kill_policy: some("kill_policy", kill.kill_policy.as_ref()).at("kill")?,
+                task_id,
+                agent_id,
+                kill_policy,
             })
         }
         CallType::Shutdown => {
-            let shutdown = need("shutdown", call.shutdown.as_ref(), field)?;
-            let agent = (&shutdown.agent_id).try_into().at("shutdown.agent_id")?;
-            let executor = (&shutdown.executor_id)
-                .try_into()
-                .at("shutdown.executor_id")?;
-            Said::Shutdown(agent, executor)
+            let shutdown = present("shutdown", call.shutdown.as_ref())?;
+            let agent = (&shutdown.agent_id).try_into().at("shutdown.agent_id");
+            let executor = (&shutdown.executor_id).try_into();
+            let executor = executor.at("shutdown.executor_id");
+            match (rejected.take(agent), rejected.take(executor)) {
+                (Some(agent), Some(executor)) => Said::Shutdown(agent, executor),
+                _ => Said::Unheard(kind),
+            }
         }
         CallType::Acknowledge => {
-            let acknowledge = need("acknowledge", call.acknowledge.as_deref(), field)?;
+            let acknowledge = present("acknowledge", call.acknowledge.as_deref())?;
+            let uuid = read_uuid(&acknowledge.uuid)?;
+            let agent_id = (&acknowledge.agent_id).try_into();
+            let agent_id = rejected.take(agent_id.at("acknowledge.agent_id"));
+            let task_id = (&acknowledge.task_id).try_into();
+            let task_id = rejected.take(task_id.at("acknowledge.task_id"));
+            let (Some(agent_id), Some(task_id)) = (agent_id, task_id) else {
+                return Ok(Said::Unheard(kind));
+            };
             Said::Acknowledge(AcknowledgeStatus {
                 framework_id,
-                agent_id: (&acknowledge.agent_id)
-                    .try_into()
-                    .at("acknowledge.agent_id")?,
-                task_id: (&acknowledge.task_id)
-                    .try_into()
-                    .at("acknowledge.task_id")?,
-                uuid: uuid(&acknowledge.uuid).at("acknowledge.uuid")?,
+                agent_id,
+                task_id,
+                uuid,
             })
         }
         CallType::AcknowledgeOperationStatus => {
             let name = "acknowledge_operation_status";
-            let status = need(name, call.acknowledge_operation_status.as_deref(), field)?;
-            Said::AcknowledgeOperation(acknowledge(framework_id, status).at(name)?)
+            let status = present(name, call.acknowledge_operation_status.as_deref())?;
+            let uuid = read_uuid(&status.uuid)?;
+            let agent_id = present("agent_id", status.agent_id.as_ref())?;
+            let agent_id = rejected.take(agent_id.try_into().at("agent_id").at(name));
+            let operation_id = (&status.operation_id)
+                .try_into()
+                .at("operation_id")
+                .at(name);
+            let operation_id = rejected.take(operation_id);
+            let provider = status.resource_provider_id.as_ref();
+            let (Some(agent_id), Some(operation_id), None) = (agent_id, operation_id, provider)
+            else {
+                return Ok(Said::Unheard(kind));
+            };
+            Said::AcknowledgeOperation(AcknowledgeOperation {
+                framework_id,
+                agent_id,
+                operation_id,
+                uuid,
+            })
         }
         CallType::Reconcile => {
-            let reconcile = need("reconcile", call.reconcile.as_ref(), field)?;
-            let task = |task: &CallReconcileTask| {
-                let id = (&task.task_id).try_into().at("task_id")?;
-                Ok((id, some("agent_id", task.agent_id.as_ref())?))
-            };
-            let tasks = each("tasks", &reconcile.tasks, task).at("reconcile")?;
+            let reconcile = present("reconcile", call.reconcile.as_ref())?;
+            let mut tasks = Vec::with_capacity(reconcile.tasks.len());
+            for task in &reconcile.tasks {
+                match (&task.task_id).try_into() {
+                    // An invalid agent id names no agent, so the task is looked for everywhere.
+                    Ok(id) => tasks.push((id, agent_of(task.agent_id.as_ref()))),
+                    Err(Invalid { .. }) => {
+                        let task = Subject::Task(task.task_id.clone(), task.agent_id.clone());
+                        rejected.answered.push(task);
+                    }
+                }
+            }
+            if tasks.is_empty() && !reconcile.tasks.is_empty() {
+                // An empty list would be about all tasks.
+                return Ok(Said::Unheard(kind));
+            }
             Said::Reconcile(ReconcileTasks {
                 framework_id,
                 tasks,
@@ -206,133 +296,147 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
         }
         CallType::ReconcileOperations => {
             let name = "reconcile_operations";
-            let reconcile = need(name, call.reconcile_operations.as_ref(), field)?;
-            let operation = |operation: &CallReconcileOperationsOperation| {
-                refuse_provider(operation.resource_provider_id.as_ref())?;
-                let id = (&operation.operation_id).try_into().at("operation_id")?;
-                Ok((id, some("agent_id", operation.agent_id.as_ref())?))
-            };
-            let operations = each("operations", &reconcile.operations, operation).at(name)?;
+            let reconcile = present(name, call.reconcile_operations.as_ref())?;
+            let mut operations = Vec::with_capacity(reconcile.operations.len());
+            for operation in &reconcile.operations {
+                let (id, agent) = (&operation.operation_id, &operation.agent_id);
+                match OperationId::try_from(id) {
+                    Err(_) => {
+                        let operation = Subject::Operation(id.clone(), agent.clone());
+                        rejected.answered.push(operation);
+                    }
+                    Ok(_) if operation.resource_provider_id.is_some() => {
+                        let operation = Subject::Provided(id.clone(), agent.clone());
+                        rejected.answered.push(operation);
+                    }
+                    Ok(id) => operations.push((id, agent_of(agent.as_ref()))),
+                }
+            }
+            if operations.is_empty() && !reconcile.operations.is_empty() {
+                return Ok(Said::Unheard(kind));
+            }
             Said::ReconcileOperations(ReconcileOperations {
                 framework_id,
                 operations,
             })
         }
         CallType::Message => {
-            let message = need("message", call.message.as_deref(), field)?;
+            let message = present("message", call.message.as_deref())?;
+            let agent_id = (&message.agent_id).try_into().at("message.agent_id");
+            let executor_id = (&message.executor_id).try_into();
+            let executor_id = rejected.take(executor_id.at("message.executor_id"));
+            let (Some(agent_id), Some(executor_id)) = (rejected.take(agent_id), executor_id) else {
+                return Ok(Said::Unheard(kind));
+            };
             Said::Message(FrameworkMessage {
                 framework_id,
-                agent_id: (&message.agent_id).try_into().at("message.agent_id")?,
-                executor_id: (&message.executor_id)
-                    .try_into()
-                    .at("message.executor_id")?,
+                agent_id,
+                executor_id,
                 data: message.data.to_vec(),
             })
         }
         CallType::AcceptInverseOffers => {
             let name = "accept_inverse_offers";
-            let accept = need(name, call.accept_inverse_offers.as_ref(), field)?;
+            let accept = present(name, call.accept_inverse_offers.as_ref())?;
+            let field = "accept_inverse_offers.inverse_offer_ids";
             Said::AcceptInverse(AcceptInverseOffers {
                 framework_id,
-                inverse_offer_ids: all("inverse_offer_ids", &accept.inverse_offer_ids).at(name)?,
+                inverse_offer_ids: rejected.valid(field, &accept.inverse_offer_ids),
                 filters: filters(accept.filters.as_ref()),
             })
         }
         CallType::DeclineInverseOffers => {
             let name = "decline_inverse_offers";
-            let decline = need(name, call.decline_inverse_offers.as_ref(), field)?;
+            let decline = present(name, call.decline_inverse_offers.as_ref())?;
+            let field = "decline_inverse_offers.inverse_offer_ids";
             Said::DeclineInverse(DeclineInverseOffers {
                 framework_id,
-                inverse_offer_ids: all("inverse_offer_ids", &decline.inverse_offer_ids).at(name)?,
+                inverse_offer_ids: rejected.valid(field, &decline.inverse_offer_ids),
                 filters: filters(decline.filters.as_ref()),
             })
         }
         CallType::Request => {
-            need("request", call.request.as_ref(), field)?;
+            present("request", call.request.as_ref())?;
             Said::Unheard(kind)
         }
     })
 }
 
-fn subscribe(call: &Call) -> Result<Said, Invalid> {
-    let expected = "what is said, as `type` says";
-    let subscribe = need("subscribe", call.subscribe.as_deref(), expected)?;
-    let (framework, wants) = framework(
+fn expecting(field: &str) -> Malformed {
+    Malformed::new(format_args!("Expecting '{field}' to be present"))
+}
+
+fn present<'a, A>(field: &str, value: Option<&'a A>) -> Result<&'a A, Malformed> {
+    value.ok_or_else(|| expecting(field))
+}
+
+fn bad(invalid: Invalid) -> Malformed {
+    Malformed::new(invalid)
+}
+
+fn read_uuid(bytes: &[u8]) -> Result<Uuid, Malformed> {
+    uuid(bytes).map_err(|_| Malformed::new("Not a valid UUID"))
+}
+
+fn agent_of(id: Option<&schema::AgentID>) -> Option<AgentId> {
+    id.and_then(|id| id.try_into().ok())
+}
+
+fn subscribe(call: &Call) -> Result<Said, Malformed> {
+    let subscribe = present("subscribe", call.subscribe.as_deref())?;
+    let id = call.framework_id.as_ref().map_or("", |id| &id.value);
+    let own = subscribe.framework_info.id.as_ref();
+    if id != own.map_or("", |id| &id.value) {
+        let problem = "'framework_id' differs from 'subscribe.framework_info.id'";
+        return Err(Malformed::new(problem));
+    }
+    let framework = framework(
         &subscribe.framework_info,
         &subscribe.suppressed_roles,
         subscribe.offer_constraints.as_ref(),
-    )
-    .at("subscribe")?;
-    let id = call.framework_id.as_ref().map_or("", |id| &id.value);
-    let own = framework.id.as_ref().map_or("", FrameworkId::as_str);
-    let expected = "the same id as `subscribe.framework_info.id`, or none in both";
-    refuse("framework_id.value", id != own, id, expected)?;
-    Ok(Said::Subscribe(framework, wants))
-}
-
-fn framework(
-    info: &schema::FrameworkInfo,
-    suppressed_roles: &[String],
-    constraints: Option<&OfferConstraints>,
-) -> Result<(FrameworkInfo, Wants), Invalid> {
-    let wants = Wants {
-        suppressed_roles: suppressed_roles.iter().cloned().collect(),
-        demands: demands(constraints, &info.offer_filters)?,
-    };
-    Ok((info.try_into().at("framework_info")?, wants))
+    );
+    Ok(match framework {
+        Ok((framework, wants)) => Said::Subscribe(framework, wants),
+        Err(invalid) => Said::Refused(invalid.into_message()),
+    })
 }
 
 fn filters(filters: Option<&Filters>) -> protocol::Filters {
     filters.map(Into::into).unwrap_or_default()
 }
 
-fn refuse_provider(id: Option<&schema::ResourceProviderID>) -> Result<(), Invalid> {
-    match id {
-        Some(id) => {
-            let expected = "none, since agents have no resource providers yet";
-            Err(Invalid::new("resource_provider_id", &id.value, expected))
+fn accepted(framework_id: FrameworkId, call: &CallAccept, rejected: &mut Rejected) -> Accepted {
+    let mut offer_ids = Vec::with_capacity(call.offer_ids.len());
+    let mut invalid_offer = None;
+    for id in &call.offer_ids {
+        match id.try_into() {
+            Ok(id) => offer_ids.push(id),
+            Err(Invalid { value, .. }) => {
+                invalid_offer.get_or_insert(value);
+            }
         }
-        None => Ok(()),
     }
-}
-
-fn acknowledge(
-    framework_id: FrameworkId,
-    status: &CallAcknowledgeOperationStatus,
-) -> Result<AcknowledgeOperation, Invalid> {
-    refuse_provider(status.resource_provider_id.as_ref())?;
-    let expected = "the agent that the status named";
-    let agent_id = need("agent_id", status.agent_id.as_ref(), expected)?;
-    Ok(AcknowledgeOperation {
-        framework_id,
-        agent_id: agent_id.try_into().at("agent_id")?,
-        operation_id: (&status.operation_id).try_into().at("operation_id")?,
-        uuid: uuid(&status.uuid).at("uuid")?,
-    })
-}
-
-fn accept(framework_id: FrameworkId, call: &CallAccept) -> Result<Accepted, Invalid> {
     let mut accepted = Accepted {
         offers: AcceptOffers {
             framework_id,
-            offer_ids: all("offer_ids", &call.offer_ids)?,
+            offer_ids,
             operations: Vec::new(),
             filters: filters(call.filters.as_ref()),
         },
         tasks: Vec::new(),
         operations: Vec::new(),
         nameless: None,
+        invalid_offer,
     };
     for (place, operation) in call.operations.iter().enumerate() {
-        let place = format!("operations[{place}]");
-        accepted.add(operation, &place).at(&place)?;
+        accepted.add(operation, &format!("operations[{place}]"), rejected);
     }
-    Ok(accepted)
+    accepted
 }
 
 impl Accepted {
-    /// Adds the operation of this place, or what is wrong with it. An error is only an id that is none: nobody could be told of it.
-    fn add(&mut self, operation: &OfferOperation, place: &str) -> Result<(), Invalid> {
+    /// Adds the operation of this place, or what is wrong with it.
+    fn add(&mut self, operation: &OfferOperation, place: &str, rejected: &mut Rejected) {
         let kind = operation.r#type.unwrap_or_default();
         let meant = match kind {
             // Whatever else it says.
@@ -343,43 +447,45 @@ impl Accepted {
             _ => self.meant(operation),
         };
         let bad = match meant {
-            Ok(operation) => {
-                self.offers.operations.push(operation);
-                return Ok(());
-            }
-            Err(bad) => bad,
+            Ok(operation) => return self.offers.operations.push(operation),
+            Err(bad) => within(bad, place),
         };
-        let id = some("id", operation.id.as_ref())?;
         let reason = match kind {
             OfferOperationType::LaunchGroup => Reason::TaskGroupInvalid,
             _ => Reason::TaskInvalid,
         };
-        match tasks_of(operation) {
+        match (tasks_of(operation), &operation.id) {
+            (Some((list, tasks)), None) if kind == OfferOperationType::Launch => {
+                let tasks = self.sift(tasks, &format!("{place}.{list}"), rejected);
+                return self.offers.operations.push(Operation::Launch { tasks });
+            }
             // A launch has no status; of one that asks for it nothing is started.
-            Some((list, tasks)) if kind == OfferOperationType::Launch && id.is_none() => {
-                let tasks = self.sift(tasks, list, place)?;
-                self.offers.operations.push(Operation::Launch { tasks });
-                return Ok(());
+            (Some((_, tasks)), id) => {
+                let message = match id {
+                    Some(_) => format!("The `id` field cannot be set on {kind} operations"),
+                    None => bad.to_string(),
+                };
+                for info in tasks {
+                    self.leave_out(info, reason, &message, rejected);
+                }
             }
-            Some((list, tasks)) => {
-                let bad = within(bad.clone(), place);
-                let task = |info: &TaskInfo| Meaningless::of(info, reason, bad.clone());
-                self.tasks.extend(each(list, tasks, task)?);
-            }
-            None if id.is_none() => {
-                let first = || within(bad, place);
+            (None, None) => {
+                let first = || bad.clone();
                 let nameless = self.nameless.get_or_insert_with(|| Nameless {
                     count: 0,
                     first: first(),
                 });
                 nameless.count += 1;
-                return Ok(());
             }
-            None => {}
+            (None, Some(_)) => {}
         }
-        self.operations
-            .extend(id.map(|id| (id, within(bad, place))));
-        Ok(())
+        match operation.id.as_ref().map(|id| (id, id.try_into())) {
+            None => {}
+            Some((_, Ok(id))) => self.operations.push((id, bad)),
+            Some((id, Err(Invalid { .. }))) => {
+                rejected.answered.push(Subject::Operation(id.clone(), None));
+            }
+        }
     }
 
     fn meant(&self, operation: &OfferOperation) -> Result<Operation, Invalid> {
@@ -393,28 +499,42 @@ impl Accepted {
         check_executor(task, &self.offers.framework_id)
     }
 
-    /// Those of the tasks in this list of the operation of that place that have a meaning here; keeps the others.
+    /// Those of the tasks in this list that have a meaning here; keeps the others.
     fn sift(
         &mut self,
         infos: &[TaskInfo],
         list: &str,
-        operation: &str,
-    ) -> Result<Vec<protocol::TaskInfo>, Invalid> {
+        rejected: &mut Rejected,
+    ) -> Vec<protocol::TaskInfo> {
         let mut tasks = Vec::new();
         for (place, info) in infos.iter().enumerate() {
-            let place = format!("{list}[{place}]");
             let own = self.has_its_own_executor(info);
             let meant = own.and_then(|()| protocol::TaskInfo::try_from(info));
-            match meant.at(&place) {
+            match meant.at(&format!("{list}[{place}]")) {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
-                    let bad = within(bad, operation);
-                    let task = Meaningless::of(info, Reason::TaskInvalid, bad);
-                    self.tasks.push(task.at(&place)?);
+                    self.leave_out(info, Reason::TaskInvalid, &bad.to_string(), rejected);
                 }
             }
         }
-        Ok(tasks)
+        tasks
+    }
+
+    /// Keeps a task that is not launched, with the reason.
+    fn leave_out(
+        &mut self,
+        info: &TaskInfo,
+        reason: Reason,
+        message: &str,
+        rejected: &mut Rejected,
+    ) {
+        match Meaningless::of(info, reason, message) {
+            Some(task) => self.tasks.push(task),
+            None => {
+                let task = Subject::Task(info.task_id.clone(), Some(info.agent_id.clone()));
+                rejected.answered.push(task);
+            }
+        }
     }
 }
 

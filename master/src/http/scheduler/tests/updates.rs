@@ -87,9 +87,10 @@ fn a_framework_says_for_which_of_its_roles_it_wants_no_offers() {
         for (kind, roles, left) in [
             ("REVIVE", json!(["ops"]), ""),
             ("SUPPRESS", json!(["qa"]), "qa"),
-            // Not one of these is heeded, as in Mesos.
-            ("SUPPRESS", json!(["ops", "others"]), "qa"),
-            ("REVIVE", json!(["qa", "others"]), "qa"),
+            // Those that the framework does not have are passed over.
+            ("SUPPRESS", json!(["ops", "others"]), "ops qa"),
+            ("REVIVE", json!(["qa", "others"]), "ops"),
+            ("REVIVE", json!(["others"]), "ops"),
             ("SUPPRESS", json!([]), "ops qa"),
             ("REVIVE", json!([]), ""),
         ] {

@@ -37,7 +37,7 @@ fn a_group_for_which_too_little_was_offered_is_told_what_is_lacking() {
     rehearse_network(|network| async move {
         let story = Story::begin(network).await;
         for (offered, expected) in [
-            ("cpus:1", "task_group.resources is `cpus:2`"),
+            ("cpus:1", "Total resources cpus:2 required by task"),
             ("cpus:2", "there is no default executor yet"),
         ] {
             let offer = story.offer(resources(offered)).await;

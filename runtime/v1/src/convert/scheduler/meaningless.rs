@@ -1,9 +1,7 @@
 //! What can be told of a task of an ACCEPT that has no meaning here (SPEC 2.2).
 
 use protocol::{AgentId, Reason, TaskId};
-use resources::Invalid;
 
-use crate::convert::At;
 use crate::schema::TaskInfo;
 
 /// A task that has no meaning here, as far as it can be told of.
@@ -18,22 +16,18 @@ pub struct Meaningless {
     /// Why it does not run.
     pub reason: Reason,
     /// The same in words.
-    pub invalid: Invalid,
+    pub message: String,
 }
 
 impl Meaningless {
-    /// An error is only an id that is none.
-    pub(super) fn of(info: &TaskInfo, reason: Reason, invalid: Invalid) -> Result<Self, Invalid> {
-        Ok(Self {
-            task_id: id_of(info)?,
+    /// None of a task whose id is invalid.
+    pub(super) fn of(info: &TaskInfo, reason: Reason, message: &str) -> Option<Self> {
+        Some(Self {
+            task_id: (&info.task_id).try_into().ok()?,
             name: info.name.clone(),
             agent_id: (&info.agent_id).try_into().ok(),
             reason,
-            invalid,
+            message: message.to_owned(),
         })
     }
-}
-
-fn id_of(task: &TaskInfo) -> Result<TaskId, Invalid> {
-    (&task.task_id).try_into().at("task_id")
 }

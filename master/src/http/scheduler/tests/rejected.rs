@@ -1,0 +1,185 @@
+//! Calls of which a part, or all, is invalid: the part is answered by itself, an invalid SUBSCRIBE by an ERROR event, as by Mesos.
+
+use super::offers::ops;
+use super::*;
+
+/// The type of each event, and of statuses the task or operation, state, reason and message.
+fn answers(stream: &mut Stream) -> Vec<String> {
+    let (events, _) = stream.events();
+    let answer = |event: &Event| {
+        let value: Value = serde_json::from_slice(&v1::json::write(event)).unwrap();
+        let task = &value["update"]["status"];
+        let operation = &value["update_operation_status"]["status"];
+        let status = if task.is_null() { operation } else { task };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let id = text(&task["task_id"]["value"]) + &text(&operation["operation_id"]["value"]);
+        let (state, reason) = (text(&status["state"]), text(&status["reason"]));
+        format!("{id:?} {state} {reason} {}", text(&status["message"]))
+    };
+    events.iter().map(answer).collect()
+}
+
+#[test]
+fn one_empty_task_id_does_not_stop_a_reconciliation() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let mut stream = stage.subscribe(web()).await;
+        let id = stream.framework();
+        let tasks = json!([{"task_id": {"value": ""}}, {"task_id": {"value": "t"}}]);
+        let call = json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}});
+        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+        stage.settle().await;
+        let heard = answers(&mut stream);
+        assert_eq!(heard.len(), 2, "{heard:?}");
+        assert!(
+            heard[0].starts_with(r#""t" TASK_LOST REASON_RECONCILIATION"#),
+            "{heard:?}"
+        );
+        assert_eq!(
+            heard[1],
+            r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#
+        );
+        let kill = json!({"type": "KILL", "kill": {"task_id": {"value": "a/b"}}});
+        assert_eq!(stage.call(&id, &stream.id, kill).await, 202);
+        assert_eq!(
+            answers(&mut stream),
+            [r#""a/b" TASK_ERROR REASON_TASK_INVALID 'a/b' contains invalid characters"#]
+        );
+    });
+}
+
+#[test]
+fn one_invalid_task_id_does_not_stop_an_accept() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let agent = stage.agent().await;
+        let mut stream = stage.subscribe(ops()).await;
+        let id = stream.framework();
+        let offer = stage
+            .offer(&mut stream, &id, &agent.id, "cpus:2;mem:64")
+            .await;
+        let task = |id: &str| {
+            json!({
+                "name": "t", "task_id": {"value": id}, "agent_id": {"value": agent.id.as_str()},
+                "command": {"value": "true"},
+                "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}],
+            })
+        };
+        let launch = json!({"type": "LAUNCH", "launch": {"task_infos": [task(""), task("good")]}});
+        let accept = json!({"offer_ids": [offer["id"]], "operations": [launch]});
+        let call = json!({"type": "ACCEPT", "accept": accept});
+        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+        assert_eq!(
+            answers(&mut stream),
+            [r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#]
+        );
+        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let framework = FrameworkId::new(&id).unwrap();
+        let running = books.tasks.get(&framework, &"good".parse().unwrap());
+        assert!(running.is_some());
+
+        // An invalid offer id is one more offer that is no longer valid.
+        let offer = stage.offer(&mut stream, &id, &agent.id, "cpus:1").await;
+        let launch = json!({"type": "LAUNCH", "launch": {"task_infos": [task("late")]}});
+        let offers = json!([offer["id"], {"value": ""}]);
+        let accept = json!({"offer_ids": offers, "operations": [launch]});
+        let call = json!({"type": "ACCEPT", "accept": accept});
+        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+        stage.settle().await;
+        assert_eq!(
+            answers(&mut stream),
+            [
+                r#""late" TASK_LOST REASON_INVALID_OFFERS Task launched with invalid offers: Offer  is no longer valid"#
+            ]
+        );
+    });
+}
+
+#[test]
+fn an_invalid_subscription_is_a_stream_with_an_error() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let multi = json!([{"type": "MULTI_ROLE"}]);
+        for (field, value, words) in [
+            (
+                "roles",
+                json!(["a", "a"]),
+                "'FrameworkInfo.roles' contains duplicate items: { a }",
+            ),
+            (
+                "role",
+                json!("a"),
+                "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable",
+            ),
+            (
+                "failover_timeout",
+                json!(1e12),
+                "The framework failover_timeout (1e+12) is invalid",
+            ),
+            // This one is found by the master.
+            (
+                "labels",
+                json!({"labels": [{"key": "k", "value": "x".repeat(1 << 20)}]}),
+                "framework.labels is `1048577 bytes`: expected at most 1048576 bytes in all of `framework`, which has 1048586",
+            ),
+        ] {
+            let mut framework = web();
+            framework["capabilities"] = multi.clone();
+            framework[field] = value;
+            let mut stream = stage.subscribe(framework).await;
+            stage.settle().await;
+            assert_eq!(stream.read(), [format!("ERROR {words}"), "END".to_owned()]);
+        }
+        let mut framework = web();
+        framework["user"] = json!("");
+        framework["failover_timeout"] = json!(-1);
+        let mut stream = stage.subscribe(framework).await;
+        assert!(stream.read()[0].starts_with("SUBSCRIBED "));
+        // What is no SUBSCRIBE at all has no stream.
+        let (nobody, call) = (Subject::default(), json!({"type": "SUBSCRIBE"}));
+        let refused = stage.post(&call, None, &nobody);
+        let refused = refused.await.unwrap_err();
+        assert_eq!(refused.status.as_u16(), 400);
+        assert_eq!(
+            refused.problem,
+            "Failed to validate scheduler::Call: Expecting 'subscribe' to be present"
+        );
+        stage.settle().await;
+        assert_eq!(stage.hall.desk.places_taken(), 1);
+    });
+}
+
+#[test]
+fn nothing_is_written_after_a_teardown() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let agent = stage.agent().await;
+        let mut stream = stage.subscribe(ops()).await;
+        let id = stream.framework();
+        stage.offer(&mut stream, &id, &agent.id, "cpus:1").await;
+        let teardown = json!({"type": "TEARDOWN"});
+        assert_eq!(stage.call(&id, &stream.id, teardown).await, 202);
+        stage.settle().await;
+        assert_eq!(stream.read(), ["END"]);
+    });
+}
+
+#[test]
+fn a_replaced_scheduler_gets_one_error_and_no_rescinds() {
+    rehearse(|node| async move {
+        let stage = Stage::new(&node).await;
+        let agent = stage.agent().await;
+        let mut old = stage.subscribe(ops()).await;
+        let id = old.framework();
+        stage.offer(&mut old, &id, &agent.id, "cpus:1").await;
+        let mut again = ops();
+        again["id"] = json!({ "value": id });
+        let mut new = stage.subscribe(again).await;
+        stage.settle().await;
+        assert_eq!(old.read(), ["ERROR Framework failed over", "END"]);
+        assert_eq!(
+            new.read(),
+            [format!("SUBSCRIBED {id}"), "HEARTBEAT".to_owned()]
+        );
+    });
+}
