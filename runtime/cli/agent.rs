@@ -19,7 +19,7 @@ use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Text, Threads, ThreadsFlag, domain, duration, master_address};
+use crate::flags::{KeepAliveFlag, Text, Threads, ThreadsFlag, domain, duration, master_address};
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
@@ -87,6 +87,8 @@ pub struct AgentArgs {
     speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
+    #[command(flatten)]
+    keep_alive: KeepAliveFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -258,6 +260,8 @@ pub struct Plan {
     pub qos_controller: String,
     /// Where its actors run.
     pub threads: Threads,
+    /// Between two keep-alives of a link.
+    pub keep_alive: Duration,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -305,6 +309,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         resource_estimator,
         qos_controller,
         threads,
+        keep_alive,
         identity,
         listen,
         program,
@@ -327,7 +332,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    } = member::open(&node, &identity, listen, keep_alive).await?;
     settings.hostname = Some(member::hostname(settings.hostname.as_deref(), address.ip()));
     let ip = address.ip();
     settings.address = (!ip.is_unspecified()).then_some(ip);
@@ -337,6 +342,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     settings.throttle = access.throttle.clone();
     settings.chosen.extend(access.shown);
     settings.chosen.extend(door_flags);
+    let shown = protocol::duration::format(keep_alive);
+    settings.chosen.insert("link_keep_alive".to_owned(), shown);
     settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));
     let patience = settings.recovery_timeout;
     let config = settings.check().map_err(wrong)?;
@@ -442,6 +449,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
         threads: args.threads.threads,
+        keep_alive: args.keep_alive.link_keep_alive,
         identity: args.certs.identity(Role::Agent, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,

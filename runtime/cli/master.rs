@@ -24,7 +24,9 @@ use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
 use crate::door::DoorFlags;
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Patience, Text, Threads, ThreadsFlag, domain, duration, patience};
+use crate::flags::{
+    KeepAliveFlag, Patience, Text, Threads, ThreadsFlag, domain, duration, patience,
+};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
@@ -97,6 +99,8 @@ pub struct MasterArgs {
     speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
+    #[command(flatten)]
+    keep_alive: KeepAliveFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -319,6 +323,8 @@ pub struct Plan {
     pub work_dir: PathBuf,
     /// Where its actors run.
     pub threads: Threads,
+    /// Between two keep-alives of a link.
+    pub keep_alive: Duration,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -348,6 +354,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         modules: (modules, manifest),
         work_dir,
         threads,
+        keep_alive,
         identity,
         listen,
         hostname,
@@ -370,7 +377,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    } = member::open(&node, &identity, listen, keep_alive).await?;
     (config.hostname, config.port) = (
         member::hostname(hostname.as_deref(), address.ip()),
         address.port(),
@@ -379,6 +386,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
+    let shown = protocol::duration::format(keep_alive);
+    config.flags.insert("link_keep_alive".to_owned(), shown);
     let domain = config.domain.as_ref();
     if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
         config.flags.insert("domain".to_owned(), domain);
@@ -534,6 +543,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
         threads: args.threads.threads,
+        keep_alive: args.keep_alive.link_keep_alive,
         identity: args.certs.identity(Role::Master, &name)?,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
