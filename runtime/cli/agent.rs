@@ -21,8 +21,8 @@ use crate::door::{DoorFlags, own_names};
 use crate::expiry::{self, Expiry, Watched};
 use crate::failure::{Failure, Outcome};
 use crate::flags::{
-    Text, Threads, ThreadsFlag, Variables, boolean, bytes, domain, duration, master_address,
-    variables,
+    KeepAliveFlag, Text, Threads, ThreadsFlag, Variables, boolean, bytes, domain, duration,
+    master_address, variables,
 };
 use crate::master::modules;
 use crate::member::{self, Running, Sockets};
@@ -88,6 +88,8 @@ pub struct AgentArgs {
     speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
+    #[command(flatten)]
+    keep_alive: KeepAliveFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -299,6 +301,8 @@ pub struct Plan {
     pub qos_controller: String,
     /// Where its actors run.
     pub threads: Threads,
+    /// Between two keep-alives of a link.
+    pub keep_alive: Duration,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -348,6 +352,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         resource_estimator,
         qos_controller,
         threads,
+        keep_alive,
         identity,
         listen,
         program,
@@ -370,7 +375,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    } = member::open(&node, &identity, listen, keep_alive).await?;
     let hostname = member::hostname(settings.hostname.as_deref(), address.ip());
     door.hosts = door.hosts.with(own_names(&hostname));
     settings.hostname = Some(hostname);
@@ -385,6 +390,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .insert("ip".to_owned(), address.ip().to_string());
     settings.chosen.extend(access.shown);
     settings.chosen.extend(door_flags);
+    let shown = protocol::duration::format(keep_alive);
+    settings.chosen.insert("link_keep_alive".to_owned(), shown);
     settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));
     let patience = settings.recovery_timeout;
     let config = settings.check().map_err(wrong)?;
@@ -515,6 +522,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
         threads: args.threads.threads,
+        keep_alive: args.keep_alive.link_keep_alive,
         identity,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,

@@ -70,6 +70,31 @@ pub struct ThreadsFlag {
     pub threads: Threads,
 }
 
+/// The flag of a master and an agent for the links between them, and to frameworks.
+#[derive(clap::Args, Clone, Copy, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct KeepAliveFlag {
+    /// Longest silence on a link before the side that opened it sends a keep-alive. A peer whose machine does not answer is lost after
+    /// three of them, one whose process has ended within two seconds
+    #[arg(
+        long,
+        env = "MEROS_LINK_KEEP_ALIVE",
+        value_parser = keep_alive,
+        default_value = "10secs",
+        value_name = "DURATION"
+    )]
+    pub link_keep_alive: Duration,
+}
+
+/// Reads the time between two keep-alives.
+fn keep_alive(text: &str) -> Result<Duration, String> {
+    let given = duration(text)?;
+    match (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&given) {
+        true => Ok(given),
+        false => Err(format!("is {text}, expected 100ms to 1hrs")),
+    }
+}
+
 /// The longest file that a flag may name.
 const FILE_MAX: u64 = 16 << 20;
 

@@ -25,7 +25,9 @@ use crate::certs::CertsFlag;
 use crate::door::{DoorFlags, own_names};
 use crate::expiry::{self, Expiry, Watched};
 use crate::failure::{Failure, Outcome};
-use crate::flags::{Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience};
+use crate::flags::{
+    KeepAliveFlag, Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience,
+};
 use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::renewal;
@@ -96,6 +98,8 @@ pub struct MasterArgs {
     speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
+    #[command(flatten)]
+    keep_alive: KeepAliveFlag,
     #[command(flatten)]
     certs: CertsFlag,
 }
@@ -268,6 +272,8 @@ pub struct Plan {
     pub work_dir: PathBuf,
     /// Where its actors run.
     pub threads: Threads,
+    /// Between two keep-alives of a link.
+    pub keep_alive: Duration,
     /// Who it shows itself as.
     pub identity: Identity,
     /// Where it listens; port 0 is any free one.
@@ -297,6 +303,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         modules: (modules, manifest),
         work_dir,
         threads,
+        keep_alive,
         identity,
         listen,
         hostname,
@@ -319,7 +326,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen.ip(), listen.port()).await?;
+    } = member::open(&node, &identity, listen, keep_alive).await?;
     (config.hostname, config.port) = (
         member::hostname(hostname.as_deref(), address.ip()),
         address.port(),
@@ -335,6 +342,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     config
         .flags
         .insert("ip".to_owned(), address.ip().to_string());
+    let shown = protocol::duration::format(keep_alive);
+    config.flags.insert("link_keep_alive".to_owned(), shown);
     let domain = config.domain.as_ref();
     if let Some(domain) = domain.map(|domain| format!("{}/{}", domain.region, domain.zone)) {
         config.flags.insert("domain".to_owned(), domain);
@@ -537,6 +546,7 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         work_dir: args.work_dir,
         threads: args.threads.threads,
+        keep_alive: args.keep_alive.link_keep_alive,
         identity,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,

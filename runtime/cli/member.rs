@@ -152,7 +152,14 @@ pub struct Sockets {
 }
 
 /// Opens both sockets of a service; port 0 takes any port that is free for both.
-pub async fn open(node: &Node, identity: &Identity, ip: IpAddr, port: u16) -> Outcome<Sockets> {
+pub async fn open(
+    node: &Node,
+    identity: &Identity,
+    listen: SocketAddr,
+    keep_alive: Duration,
+) -> Outcome<Sockets> {
+    let (ip, port) = (listen.ip(), listen.port());
+    let options = Options::default().with_keep_alive(keep_alive);
     let mut tries = if port == 0 { PORT_TRIES } else { 1 };
     loop {
         tries -= 1;
@@ -164,7 +171,7 @@ pub async fn open(node: &Node, identity: &Identity, ip: IpAddr, port: u16) -> Ou
             .await
             .map_err(|error| taken(&error))?;
         let address = listener.local_addr().map_err(|error| taken(&error))?;
-        match Endpoint::bind(node.clone(), identity, address, Options::default()) {
+        match Endpoint::bind(node.clone(), identity, address, options.clone()) {
             Ok(endpoint) => {
                 return Ok(Sockets {
                     endpoint,

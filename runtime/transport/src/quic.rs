@@ -13,10 +13,12 @@ pub(crate) mod config;
 mod dial;
 mod ground;
 mod handshake;
+mod liveness;
 mod renewal;
 mod reset;
 mod room;
 mod session;
+mod socket;
 mod spares;
 mod tasks;
 mod waiting;
@@ -31,7 +33,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quinn::{ClientConfig, Connection, VarInt};
 use rand::RngCore;
-use runtime::{ConnectError, Dialer, Node, NodeId, Peer};
+use runtime::{ConnectError, Dialer, Dialled, Instant, Node, NodeId, Peer};
 use tasks::Tasks;
 use tokio::sync::Notify;
 
@@ -43,6 +45,7 @@ pub use config::Options;
 use ground::Ground;
 pub use renewal::{RenewError, Renewal};
 use reset::ResetKey;
+use socket::UdpSocket;
 
 /// Why a side closed a connection, for the other side's program; the reason beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +86,8 @@ pub struct Traffic {
 pub(crate) struct Shared {
     node: Node,
     ground: Ground,
+    /// The machine's socket, unless the endpoint is in memory. The endpoint keeps it open.
+    socket: Weak<UdpSocket>,
     options: Options,
     endpoint: quinn::Endpoint,
     client: ArcSwap<ClientConfig>,
@@ -109,6 +114,11 @@ struct State {
 struct Linked {
     peer: Peer,
     connection: Connection,
+    dialled: Dialled,
+    /// When the peer's machine last said that nothing has its port.
+    refused: Option<Instant>,
+    /// The connection was closed for that.
+    is_refused: bool,
 }
 
 impl Endpoint {
@@ -159,7 +169,7 @@ impl Endpoint {
         let reset_key = config::reset_key(identity)?;
         let mut setup = config::endpoint_with(reset_key.clone(), seed);
         setup.rng_seed(ground.seed(&node));
-        let socket = ground.socket(address, &options)?;
+        let (socket, of_machine) = ground.socket(address, &options, node.clock())?;
         let tasks = Arc::new(Tasks::on(home.clone()));
         let endpoint =
             quinn::Endpoint::new_with_abstract_socket(setup, Some(server), socket, tasks.clone())
@@ -167,6 +177,7 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             node: node.clone(),
             ground,
+            socket: of_machine.clone(),
             options,
             endpoint,
             client: ArcSwap::from_pointee(client),
@@ -180,6 +191,10 @@ impl Endpoint {
         });
         node.set_dialer(Arc::new(QuicDialer(Arc::downgrade(&shared))));
         shared.home.spawn(accept::accept(shared.clone()));
+        if of_machine.strong_count() > 0 {
+            let watch = liveness::watch(Arc::downgrade(&shared), of_machine);
+            shared.home.spawn(watch);
+        }
         Ok(Self { shared })
     }
 
@@ -279,11 +294,17 @@ impl Shared {
 
     /// A connection became a link. If an earlier start of that node was linked at the same address, that one is dead:
     /// two nodes cannot have the same socket.
-    fn joined(&self, address: SocketAddr, peer: &Peer, connection: &Connection) {
+    fn joined(&self, address: SocketAddr, peer: &Peer, connection: &Connection, dialled: Dialled) {
         let linked = Linked {
             peer: peer.clone(),
             connection: connection.clone(),
+            dialled,
+            refused: None,
+            is_refused: false,
         };
+        if let (Dialled::ByUs, Some(socket)) = (dialled, self.socket.upgrade()) {
+            socket.watch(address);
+        }
         let before = self.state().linked.insert(address, linked);
         if let Some(before) =
             before.filter(|before| before.connection.stable_id() != connection.stable_id())
@@ -304,6 +325,9 @@ impl Shared {
             .is_some_and(|linked| linked.connection.stable_id() == connection.stable_id())
         {
             state.linked.remove(&address);
+            if let Some(socket) = self.socket.upgrade() {
+                socket.unwatch(address);
+            }
         }
         drop(state);
         self.parted.notify_waiters();

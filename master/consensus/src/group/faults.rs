@@ -84,6 +84,28 @@ fn a_leader_that_hears_nobody_steps_down_though_all_hear_it() {
 }
 
 #[test]
+fn a_follower_the_leader_never_receives_starts_no_election() {
+    for seed in 90..95 {
+        let mut group = Group::new(seed, 3);
+        group.commit(1);
+        group.ticks(5);
+        let leader = group.leader().unwrap();
+        let term = group.status(leader).now.term;
+        let follower = if leader == 1 { 2 } else { 1 };
+        group.cut.insert((follower, leader));
+        for _ in 0..20 {
+            group.ticks(30);
+            group.commit(1);
+        }
+        assert_eq!(
+            (group.leader(), group.status(leader).now.term),
+            (Some(leader), term)
+        );
+        group.settle();
+    }
+}
+
+#[test]
 fn a_follower_that_comes_and_goes_does_not_unseat_the_leader() {
     let mut group = Group::new(22, 3);
     group.commit(1);

@@ -153,7 +153,10 @@ async fn one(
         .accepts(&[Role::Master])
         .build();
     let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let Sockets { endpoint, .. } = open(&node, &identity, localhost, port).await?;
+    let Sockets { endpoint, .. } = {
+        let keep_alive = transport::Options::default().keep_alive;
+        open(&node, &identity, (localhost, port).into(), keep_alive).await?
+    };
     let store = StoredLog::open(&log).map_err(|error| Failure::because("a log", &error))?;
     let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let settings = Settings::new(addresses[index].clone(), &all);

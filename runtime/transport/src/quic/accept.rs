@@ -274,7 +274,7 @@ async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session,
         }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
-    shared.joined(address, &peer, connection);
+    shared.joined(address, &peer, connection, Dialled::ByThem);
     let session = Session::new(shared.clone(), link, connection.clone(), address, incoming);
     session.answer().await
 }

@@ -39,7 +39,7 @@ pub struct Options {
     /// How long a connection may be silent before it counts as lost. Default 30 s; at least 100 ms. Shorter finds dead
     /// nodes sooner and takes a busy machine for a dead one.
     pub idle_timeout: Duration,
-    /// How long the side that dialled bears silence before it breaks it. Default 15 s, always at most half of `idle_timeout`: one that
+    /// How long the side that dialled bears silence before it breaks it. Default 10 s, always at most half of `idle_timeout`: one that
     /// is lost is sent again several times in the other half. Each keep-alive costs either side about 20 us of CPU; where the pings of
     /// a master come as often there are none.
     pub keep_alive: Duration,
@@ -72,7 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             idle_timeout: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(15),
+            keep_alive: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             handshakes_max: 256,
             handshakes_waiting_max: 2048,
@@ -103,6 +103,16 @@ impl Options {
             .stream_receive_window
             .clamp(64 << 10, self.receive_window);
         self
+    }
+
+    /// A keep-alive after so much silence, and the end of a connection after three times as much.
+    #[must_use]
+    pub fn with_keep_alive(self, keep_alive: Duration) -> Self {
+        Self {
+            keep_alive,
+            idle_timeout: keep_alive.saturating_mul(3),
+            ..self
+        }
     }
 
     /// How long one may wait for its turn: its dialler must still be there when it comes.

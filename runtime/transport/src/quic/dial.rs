@@ -149,7 +149,7 @@ async fn greet(
         }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
-    shared.joined(host, &peer, connection);
+    shared.joined(host, &peer, connection, Dialled::ByUs);
     let session = Session::new(shared.clone(), link, connection.clone(), host, incoming);
     tokio::spawn(session.with(outgoing).run());
     Ok(peer)

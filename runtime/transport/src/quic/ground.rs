@@ -5,15 +5,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use quinn::{AsyncUdpSocket, Runtime, TokioRuntime};
+use quinn::AsyncUdpSocket;
 use rand::RngCore;
-use runtime::{ConnectError, Dialer, Node, Peer};
+use runtime::{Clock, ConnectError, Dialer, Node, Peer};
 use rustls::crypto::CryptoProvider;
 
+use super::socket::UdpSocket;
 use super::{BindError, Options, chanceless, config};
 use crate::unix;
 use crate::wire::{Ether, Socket};
@@ -37,21 +38,24 @@ impl Ground {
         Self::Ether { ether, local }
     }
 
-    /// Opens the endpoint's one socket. Needs a runtime.
+    /// Opens the endpoint's one socket, which may be one of the machine. Needs a runtime.
     pub(super) fn socket(
         &self,
         address: SocketAddr,
         options: &Options,
-    ) -> Result<Arc<dyn AsyncUdpSocket>, BindError> {
+        clock: &Clock,
+    ) -> Result<(Arc<dyn AsyncUdpSocket>, Weak<UdpSocket>), BindError> {
         let failed = |source| BindError::Socket { address, source };
         match self {
             Self::Machine { .. } => {
                 let socket = config::socket(address, options.socket_buffer)?;
-                TokioRuntime.wrap_udp_socket(socket).map_err(failed)
+                let socket = Arc::new(UdpSocket::new(socket, clock).map_err(failed)?);
+                let of_machine = Arc::downgrade(&socket);
+                Ok((socket, of_machine))
             }
             Self::Ether { ether, .. } => {
                 let socket = Socket::bind(ether, address, options.socket_buffer).map_err(failed)?;
-                Ok(Arc::new(socket))
+                Ok((Arc::new(socket), Weak::new()))
             }
         }
     }

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::handshake::{self, Failure};
+use super::liveness::PORT_CLOSED;
 use super::room::Room;
 use super::spares::SPARE_MAX;
 use super::{Closing, Shared};
@@ -440,6 +441,11 @@ fn ended(lost: ConnectionError, wire: &Wire) -> String {
             format!("no sign of life for {:?}", wire.shared.options.idle_timeout)
         }
         ConnectionError::Reset => "the peer has restarted".to_owned(),
+        ConnectionError::LocallyClosed
+            if wire.shared.is_refused(wire.address, &wire.connection) =>
+        {
+            PORT_CLOSED.to_owned()
+        }
         ConnectionError::LocallyClosed => "the connection was closed here".to_owned(),
         lost => lost.to_string(),
     }

@@ -11,6 +11,7 @@ use crate::certificates::{Authority, Subject};
 use crate::testing::*;
 
 mod hostile;
+mod liveness;
 mod lives;
 mod renewal;
 mod revoked;

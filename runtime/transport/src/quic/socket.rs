@@ -1,0 +1,273 @@
+//! The machine's UDP socket as quinn uses it, with what hosts answer for ports that are closed.
+//!
+//! Sends and receives quinn's datagrams, and liveness probes beside them, from the same port, so that a firewall which lets one pass
+//! lets the other pass. Collects the addresses that refused a datagram from the socket's error queue. Remembers when which watched
+//! address was last heard probing. Never ends for an error that a network reports: QUIC repeats what is lost.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
+use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn::{AsyncUdpSocket, UdpPoller};
+use runtime::{Clock, Instant};
+use tokio::io::Interest;
+
+use super::canonical;
+
+/// Bytes of a probe: a zero, which no QUIC packet of this length begins with, and the interval of probes in units of 100 ms.
+const PROBE: usize = 2;
+const PROBE_UNIT: Duration = Duration::from_millis(100);
+/// Room for what comes with an error: the error itself, and what quinn asks to know of each datagram.
+const CONTROL: usize = 512;
+/// Errors taken from the queue at once.
+const REFUSALS_MAX: usize = 1024;
+
+/// One socket of the machine.
+#[derive(Debug)]
+pub(crate) struct UdpSocket {
+    io: tokio::net::UdpSocket,
+    state: UdpSocketState,
+    clock: Clock,
+    /// Peers whose probes are awaited: the last one's time, and the interval it announced.
+    heard: Mutex<BTreeMap<SocketAddr, Option<(Instant, Duration)>>>,
+}
+
+impl UdpSocket {
+    /// Takes over a bound socket. Needs a tokio runtime.
+    pub(super) fn new(socket: std::net::UdpSocket, clock: &Clock) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?;
+        // A system without them notices dead peers by their silence alone. An IPv6 socket needs both: it has IPv4 peers as well.
+        let _ = setsockopt(&socket, sockopt::Ipv4RecvErr, &true);
+        if socket.local_addr()?.is_ipv6() {
+            let _ = setsockopt(&socket, sockopt::Ipv6RecvErr, &true);
+        }
+        Ok(Self {
+            io: tokio::net::UdpSocket::from_std(socket)?,
+            state,
+            clock: clock.clone(),
+            heard: Mutex::default(),
+        })
+    }
+
+    fn heard(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Option<(Instant, Duration)>>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the probes of this peer from now on.
+    pub(super) fn watch(&self, peer: SocketAddr) {
+        self.heard().insert(peer, None);
+    }
+
+    pub(super) fn unwatch(&self, peer: SocketAddr) {
+        self.heard().remove(&peer);
+    }
+
+    /// When the last probe of this watched peer came, and how often they come.
+    pub(super) fn last_probe(&self, peer: SocketAddr) -> Option<(Instant, Duration)> {
+        self.heard().get(&peer).copied().flatten()
+    }
+
+    /// Sends one probe, which announces the next after `interval`. One that is lost is followed by others.
+    pub(super) fn probe(&self, to: SocketAddr, interval: Duration) {
+        let units = interval.as_millis() / PROBE_UNIT.as_millis();
+        let probe = [0, u8::try_from(units).unwrap_or(u8::MAX)];
+        let send = || self.io.try_send_to(&probe, to);
+        // An error reported for an earlier datagram is taken by the first attempt.
+        if send().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
+            let _ = send();
+        }
+    }
+
+    /// The addresses that have refused a datagram since the last call: the host answers, and nothing has the port.
+    pub(super) fn take_refusals(&self) -> Vec<SocketAddr> {
+        let mut refusals = Vec::new();
+        for _ in 0..REFUSALS_MAX {
+            let mut payload = [0; 64];
+            let mut parts = [IoSliceMut::new(&mut payload)];
+            let mut control = [0; CONTROL];
+            let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+            let read = recvmsg::<SockaddrStorage>(
+                self.io.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                flags,
+            );
+            let Ok(message) = read else { break };
+            let is_refusal = message.cmsgs().is_ok_and(|mut controls| {
+                controls.any(|control| match control {
+                    ControlMessageOwned::Ipv4RecvErr(error, _)
+                    | ControlMessageOwned::Ipv6RecvErr(error, _) => {
+                        error.ee_errno == Errno::ECONNREFUSED as u32
+                    }
+                    _ => false,
+                })
+            });
+            // The address is that to which the datagram was sent.
+            if is_refusal && let Some(address) = message.address.as_ref().and_then(address_of) {
+                refusals.push(canonical(address));
+            }
+        }
+        refusals.sort_unstable();
+        refusals.dedup();
+        refusals
+    }
+
+    fn note_probes(&self, metas: &[RecvMeta], buffers: &[IoSliceMut<'_>]) {
+        for (meta, bytes) in metas.iter().zip(buffers) {
+            // Several that came together are one buffer with their common length as its stride.
+            if meta.stride != PROBE || meta.len < PROBE || bytes[0] != 0 {
+                continue;
+            }
+            if let Some(last) = self.heard().get_mut(&canonical(meta.addr)) {
+                let interval = PROBE_UNIT * u32::from(bytes[1]);
+                *last = Some((self.clock.now(), interval));
+            }
+        }
+    }
+}
+
+fn address_of(address: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(address) = address.as_sockaddr_in() {
+        return Some(SocketAddr::V4((*address).into()));
+    }
+    let address = address.as_sockaddr_in6()?;
+    Some(SocketAddr::V6((*address).into()))
+}
+
+impl AsyncUdpSocket for UdpSocket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Writable {
+            socket: self,
+            waiting: None,
+        })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.io.try_io(Interest::WRITABLE, || {
+            let send = || self.state.try_send((&self.io).into(), transmit);
+            // The first attempt takes an error that a network reported for an earlier datagram.
+            let sent = match send() {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => send(),
+                sent => sent,
+            };
+            match sent {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                    tracing::debug!(to = %transmit.destination, %error, "datagram not sent");
+                    Ok(())
+                }
+                sent => sent,
+            }
+        })
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.io.poll_recv_ready(context))?;
+            let received = self.io.try_io(Interest::READABLE, || {
+                self.state.recv((&self.io).into(), buffers, metas)
+            });
+            // An error is one that a network reported, or says that nothing is there.
+            if let Ok(count) = received {
+                self.note_probes(&metas[..count], buffers);
+                return Poll::Ready(Ok(count));
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.state.gro_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+}
+
+type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
+
+/// Waits until the socket may be written to.
+struct Writable {
+    socket: Arc<UdpSocket>,
+    waiting: Option<Waiting>,
+}
+
+impl std::fmt::Debug for Writable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writable").finish_non_exhaustive()
+    }
+}
+
+impl UdpPoller for Writable {
+    fn poll_writable(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = self.socket.clone();
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Box::pin(async move { socket.io.writable().await }));
+        let writable = ready!(waiting.as_mut().poll(context));
+        self.waiting = None;
+        Poll::Ready(writable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::testing::{eventually, play};
+
+    #[test]
+    fn a_closed_port_is_reported_and_an_open_one_is_not() {
+        play(async {
+            let clock = Clock::real();
+            let bound = || std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let (own, open, closed) = (bound(), bound(), bound());
+            own.set_nonblocking(true).unwrap();
+            let (open_at, closed_at) = (open.local_addr().unwrap(), closed.local_addr().unwrap());
+            drop(closed);
+            let socket = UdpSocket::new(own, &clock).unwrap();
+            socket.io.writable().await.unwrap();
+            socket.probe(open_at, Duration::from_secs(1));
+            socket.probe(closed_at, Duration::from_secs(1));
+            let refusals = Mutex::default();
+            eventually(&clock, "a refusal", || {
+                let mut refusals: MutexGuard<'_, Vec<_>> = refusals.lock().unwrap();
+                refusals.extend(socket.take_refusals());
+                !refusals.is_empty()
+            })
+            .await;
+            assert_eq!(*refusals.lock().unwrap(), [closed_at]);
+            // What was reported disturbs no other peer.
+            socket.probe(open_at, Duration::from_secs(2));
+            let mut probe = [0; 8];
+            for interval in [10, 20] {
+                assert_eq!(open.recv(&mut probe).unwrap(), PROBE);
+                assert_eq!(probe[..PROBE], [0, interval]);
+            }
+        });
+    }
+}
