@@ -4,7 +4,6 @@
 //! left, or of one that was alone. A restore makes a new group of one in the directory of a master that is stopped. Neither deletes
 //! anything: what is in the way is refused, or moved aside when that was asked for.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::master::LocalRegistry;
@@ -337,6 +336,8 @@ fn place(dump: &Dump) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use ::master::registry::RegistryOperation;
     use protocol::FrameworkId;
     use storage::{Changes, Store};
