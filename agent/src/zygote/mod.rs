@@ -85,7 +85,10 @@ fn serve() -> io::Result<()> {
         patience: Duration::ZERO,
         awaited: None,
         ending: Vec::new(),
-        own: Own::look_up()?,
+        own: Own::look_up().unwrap_or_else(|error| {
+            eprintln!("executor-zygote: its own user cannot be looked up: {error}");
+            Own::unnamed()
+        }),
         clock: Clock::real(),
     };
     command::warm_up()?;

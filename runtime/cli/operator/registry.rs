@@ -336,6 +336,8 @@ fn place(dump: &Dump) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use ::master::registry::RegistryOperation;
     use protocol::FrameworkId;
     use storage::{Changes, Store};
