@@ -1,4 +1,5 @@
 //! The disks of a group's masters: one fills up, one hangs, one is damaged; and nothing is said to be agreed on before it is on a majority of them.
+//! And the disk of an agent that fills up.
 //!
 //! That a disk forgets what was not synced is rehearsed in `consensus` and `storage`, with one that does; here the disks are real.
 
@@ -10,7 +11,7 @@ use crate::group::Group;
 use crate::load::Load;
 use crate::machine::{HungDisk, SmallDisk, can_trace, inside, skip, times, traced};
 use crate::puppet::{Puppet, framework};
-use crate::support::{Cluster, eventually, stderr};
+use crate::support::{Cluster, Running, eventually, stderr};
 
 /// Has the masters agree on something: a framework that comes, and one that is no more if it is let go.
 fn agree(group: &Group, name: &str) -> Puppet {
@@ -224,4 +225,41 @@ fn nothing_is_answered_before_a_majority_has_synced_it() {
             puppet.id
         );
     }
+}
+
+#[test]
+fn an_agent_without_room_is_not_offered_until_it_has_some() {
+    if !inside("disks::an_agent_without_room_is_not_offered_until_it_has_some") {
+        return;
+    }
+    let Some(disk) = SmallDisk::mount(48) else {
+        return skip("this machine does not let us mount a tmpfs");
+    };
+    let cluster = Cluster::master_alone(|_, _| ());
+    let log = cluster.directory().join("agent.log");
+    let file = std::fs::File::create(&log).expect("a log");
+    let work_dir = disk.path().to_string_lossy();
+    let mut command = cluster.agent_command(&work_dir, "cpus:4;mem:256;disk:0;ports:[]");
+    let _agent = cluster.agent_of(command.env("MEROS_LOG", "info").stderr(file));
+    let deactivated = |expected: bool| {
+        let is = || cluster.list("agents")[0]["deactivated"] == expected;
+        eventually("the agent to suspend itself, or to resume", || {
+            is().then_some(())
+        });
+    };
+    let output = cluster.run_shell(&[], "echo before");
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    disk.fill();
+    let _fails = Running::start(&mut cluster.verb(["run", "--", "echo", "during"]));
+    deactivated(true);
+    let mut waits = Running::start(&mut cluster.verb(["run", "--", "echo", "after"]));
+    assert!(waits.is_running());
+    disk.clear();
+    deactivated(false);
+    assert!(waits.wait().success(), "it was not offered before");
+    let log = std::fs::read_to_string(&log).expect("the log can be read");
+    let count = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!(count("work directory takes no writes"), 1, "{log}");
+    assert_eq!(count("work directory takes writes again"), 1, "{log}");
 }

@@ -8,6 +8,8 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+mod reports;
+
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -314,32 +316,6 @@ impl Handler<ExecutorExited> for FakeMaster {
     type Result = ();
     fn handle(&mut self, exited: ExecutorExited, _: &mut Context<Self>) {
         self.heard.lock().unwrap().exited.push(exited);
-    }
-}
-
-impl Handler<OversubscribedChanged> for FakeMaster {
-    type Result = ();
-    fn handle(&mut self, changed: OversubscribedChanged, _: &mut Context<Self>) {
-        self.heard
-            .lock()
-            .unwrap()
-            .oversubscribed
-            .push(changed.total);
-    }
-}
-
-impl Handler<AgentSuspended> for FakeMaster {
-    type Result = ();
-    fn handle(&mut self, suspended: AgentSuspended, _: &mut Context<Self>) {
-        let mut heard = self.heard.lock().unwrap();
-        heard.suspensions.push(Some(suspended.reason));
-    }
-}
-
-impl Handler<AgentResumed> for FakeMaster {
-    type Result = ();
-    fn handle(&mut self, _: AgentResumed, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().suspensions.push(None);
     }
 }
 
