@@ -1,14 +1,25 @@
 //! Logging: `tracing` to standard error, filtered by `--log`, or for a while as an operator says; and a panic's one line.
 //!
-//! Control characters in messages and fields are escaped, so that an event is one line. Standard output belongs to what a verb was asked for. Nothing here is remembered.
+//! Control characters in messages and fields are escaped, so that an event is one line.
+//! Lines from one place in the source are one kind. Those at `info` and above are limited in rate by kind, so that a repeated failure neither
+//! fills the disk nor hides other lines; the next line of the kind is preceded by the number that was left out. Standard output belongs to what
+//! a verb was asked for.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use runtime::{Clock, Instant};
 use tracing::field::Field;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::format::{Format, Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::failure::{Failure, Outcome};
 use crate::print::escaped;
@@ -25,6 +36,7 @@ pub fn start(filter: &str) -> Outcome {
         .fmt_fields(debug_fn(write_field).delimited(" "))
         .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
+        .event_format(RateLimited::new(Clock::real()))
         .with_filter_reloading();
     let filters = subscriber.reload_handle();
     // A second start (in tests) keeps the first one's filter.
@@ -62,6 +74,110 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     }
 }
 
+/// Lines of one kind that may come at once.
+const BURST: u32 = 100;
+/// The time after which one more may come.
+const REFILL: Duration = Duration::from_millis(500);
+
+/// The place in the source that a line comes from.
+type LineKind = (&'static str, u32);
+
+/// The lines of one kind.
+#[derive(Clone, Copy, Debug)]
+struct LineBudget {
+    left: u32,
+    refilled: Instant,
+    left_out: u64,
+}
+
+/// Limits the rate of log lines by kind. Bounded by the places in the source that log.
+#[derive(Debug, Default)]
+struct LogLimiter {
+    budgets: BTreeMap<LineKind, LineBudget>,
+}
+
+impl LogLimiter {
+    /// Whether a line of this kind may be written, and if so, how many were left out before it.
+    fn admit(&mut self, kind: LineKind, now: Instant) -> Option<u64> {
+        let budget = self.budgets.entry(kind).or_insert(LineBudget {
+            left: BURST,
+            refilled: now,
+            left_out: 0,
+        });
+        let due = (now - budget.refilled).as_millis() / REFILL.as_millis();
+        let due = u32::try_from(due).unwrap_or(BURST).min(BURST);
+        if due > 0 {
+            budget.left = budget.left.saturating_add(due).min(BURST);
+            budget.refilled = now;
+        }
+        match budget.left.checked_sub(1) {
+            Some(left) => {
+                budget.left = left;
+                Some(std::mem::take(&mut budget.left_out))
+            }
+            None => {
+                budget.left_out += 1;
+                None
+            }
+        }
+    }
+}
+
+/// Writes events as `tracing` does, within their kind's budget.
+struct RateLimited {
+    format: Format,
+    limiter: Mutex<LogLimiter>,
+    clock: Clock,
+}
+
+impl RateLimited {
+    fn new(clock: Clock) -> Self {
+        Self {
+            format: Format::default(),
+            limiter: Mutex::default(),
+            clock,
+        }
+    }
+
+    /// Lines left out before this one; `None` if it is left out as well.
+    fn admit(&self, metadata: &Metadata<'static>) -> Option<u64> {
+        if *metadata.level() > Level::INFO {
+            return Some(0); // Asked for by an operator, for a while.
+        }
+        let kind = (
+            metadata.file().unwrap_or_else(|| metadata.target()),
+            metadata.line().unwrap_or_default(),
+        );
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        limiter.admit(kind, self.clock.now())
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for RateLimited
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let Some(left_out) = self.admit(event.metadata()) else {
+            return Ok(());
+        };
+        if left_out > 0 {
+            SystemTime.format_time(&mut writer)?;
+            writeln!(
+                writer,
+                "  WARN log lines like the next one left out count={left_out}"
+            )?;
+        }
+        self.format.format_event(ctx, writer, event)
+    }
+}
+
 /// What a panic says, where it says anything.
 fn words(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
@@ -71,26 +187,50 @@ fn words(payload: &(dyn std::any::Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::io::Write;
+    use std::sync::Arc;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    fn at(millis: u64) -> Instant {
+        Instant::default() + Duration::from_millis(millis)
+    }
 
-    impl Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    #[test]
+    fn lines_of_one_kind_are_limited_and_counted() {
+        let mut limiter = LogLimiter::default();
+        let (flood, other) = (("a.rs", 1), ("a.rs", 2));
+        let admitted = (0..1000).filter_map(|_| limiter.admit(flood, at(0)));
+        assert_eq!(admitted.count(), 100);
+        assert_eq!(
+            limiter.admit(other, at(0)),
+            Some(0),
+            "each kind has its own"
+        );
+        assert_eq!(limiter.admit(flood, at(499)), None);
+        assert_eq!(limiter.admit(flood, at(500)), Some(901));
+        assert_eq!(limiter.admit(flood, at(501)), None);
+        // After a quiet time all is as at first.
+        let admitted = (0..1000).filter_map(|_| limiter.admit(flood, at(3_600_000)));
+        assert_eq!(admitted.count(), 100);
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
-        fn flush(&mut self) -> io::Result<()> {
+
+        fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
     }
 
     #[test]
     fn an_event_with_a_strangers_name_is_one_line() {
-        let written = Written::default();
+        let written = Lines::default();
         let sink = written.clone();
         let subscriber = tracing_subscriber::fmt()
             .fmt_fields(debug_fn(write_field).delimited(" "))
@@ -116,5 +256,31 @@ mod tests {
             text.contains(&format!("framework {shown} came name={shown}")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_flood_does_not_hide_other_lines() {
+        let lines = Lines::default();
+        runtime::rehearsal::rehearse(|node| async move { flood(&lines, node.clock().clone()) });
+    }
+
+    fn flood(lines: &Lines, clock: Clock) {
+        let into = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new("debug"))
+            .with_ansi(false)
+            .with_writer(move || into.clone())
+            .event_format(RateLimited::new(clock));
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            for number in 0..5_000 {
+                tracing::warn!(number, "no sandbox");
+                tracing::debug!("asked for");
+            }
+            tracing::info!(agent = 7, "registered");
+        });
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let count = |words: &str| text.lines().filter(|line| line.contains(words)).count();
+        assert_eq!((count("no sandbox"), count("asked for")), (100, 5_000));
+        assert_eq!(count("registered agent=7"), 1, "{text}");
     }
 }

@@ -48,6 +48,11 @@ impl Tail {
         loop {
             let piece = self.piece(operator).await?;
             if piece.data.is_empty() {
+                if piece.size < self.offset {
+                    // Its older part was moved away by the agent, and the file has begun anew.
+                    self.offset = 0;
+                    continue;
+                }
                 return Ok(());
             }
             self.offset += piece.data.len() as u64;

@@ -385,7 +385,9 @@ mod tests {
                 let body = format!(r#"{{"type":"REVIVE"}}{}"#, " ".repeat(padding));
                 let asked = request("POST", Some("application/json"), body);
                 let asked = Asked::<Call>::read(&node, asked).await.unwrap();
-                let meant = asked.meaning(&node, |call| Ok(call.r#type)).await;
+                let meant = asked
+                    .meaning(&node, |call| Ok::<_, String>(call.r#type))
+                    .await;
                 assert_eq!(meant.unwrap().1, Some(CallType::Revive));
                 node.clock().now() - begun
             };
