@@ -15,7 +15,8 @@ fn no_call_of_an_agent_is_forgotten() {
             let body = json!({ "type": name }).to_string();
             let (status, text) = said(&routes, request("POST", "/api/v1", JSON, body)).await;
             let right = match status {
-                200 => text.contains(name),
+                // A call that changes something has no answer but that it is done.
+                200 => text.contains(name) || *name == "PRUNE_IMAGES",
                 501 => text.contains(name),
                 400 => text.contains("expected"),
                 _ => false,
@@ -24,7 +25,7 @@ fn no_call_of_an_agent_is_forgotten() {
             served += usize::from(status != 501);
             refused += usize::from(status == 501);
         }
-        assert_eq!((served, refused), (16, 16));
+        assert_eq!((served, refused), (17, 15));
     });
 }
 
