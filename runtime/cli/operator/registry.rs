@@ -336,7 +336,6 @@ fn place(dump: &Dump) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
 
     use ::master::registry::RegistryOperation;
     use protocol::FrameworkId;
