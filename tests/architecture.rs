@@ -173,14 +173,6 @@ fn every_file_introduces_itself() {
 }
 
 #[test]
-fn no_file_is_too_long_to_read() {
-    assert_none(
-        sources().iter().filter_map(places::too_long).collect(),
-        "A file is one idea of 100 to 300 lines and never above 600: split it by its ideas.",
-    );
-}
-
-#[test]
 fn what_the_tests_cite_stands_in_the_table() {
     let answered = citations::answered(&citations::rows(&read("tests/README.md")));
     assert!(

@@ -4,9 +4,6 @@
 
 use crate::source::{Source, line_of_word};
 
-/// The longest file, in lines.
-const LINES_MAX: usize = 600;
-
 const REQUIRED: &[&str] = &[
     "Cargo.toml",
     "runtime",
@@ -74,12 +71,6 @@ pub fn without_introduction(source: &Source) -> Option<String> {
         path.starts_with("src/") || path.contains("/src/") || path.starts_with("runtime/cli/");
     let introduced = source.text.trim_start().starts_with("//!");
     (is_source && !introduced).then(|| format!("{path} does not open with `//!`"))
-}
-
-/// The fault of a file that is too long.
-pub fn too_long(source: &Source) -> Option<String> {
-    let lines = source.text.lines().count();
-    (lines > LINES_MAX).then(|| format!("{} has {lines} lines", source.path))
 }
 
 #[cfg(test)]
@@ -158,15 +149,5 @@ mod tests {
         assert!(without_introduction(&wrong).is_some());
         assert!(without_introduction(&source("agent/src/usage.rs", "//! Usage.\n")).is_none());
         assert!(without_introduction(&source("agent/benches/usage.rs", "fn main() {}")).is_none());
-    }
-
-    #[test]
-    fn a_long_file_is_found_with_its_length() {
-        let long = source("agent/src/lib.rs", &"//! line\n".repeat(601));
-        assert_eq!(
-            too_long(&long).as_deref(),
-            Some("agent/src/lib.rs has 601 lines")
-        );
-        assert!(too_long(&source("agent/src/lib.rs", &"//! line\n".repeat(600))).is_none());
     }
 }

@@ -56,7 +56,7 @@ impl Role {
         if text.contains("//") {
             return about("contain two adjacent slashes");
         }
-        for part in text.split('/').filter(|part| !sound_component(part)) {
+        if let Some(part) = text.split('/').find(|part| !sound_component(part)) {
             let problem = match part {
                 "." | ".." | "*" => return about(&format!("include '{part}' as a component")),
                 part if part.starts_with('-') => "starts with a dash",
