@@ -429,7 +429,7 @@ fn pages_of_other_sites_command_no_cluster() {
                 "/api/v1",
                 "/api/v1/scheduler",
                 "/api/v1/executor",
-                "/logging/toggle",
+                "/logging/toggle?level=1&duration=1secs",
             ] {
                 let (status, text) = post(port, path, &lines, "text/plain", "{}");
                 assert!(status.contains("403"), "{path} {foreign}: {status} {text}");

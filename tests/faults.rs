@@ -242,7 +242,7 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
             |task| task.command = Some(CommandInfo::shell("")),
             TaskState::Error,
             Reason::TaskInvalid,
-            "command",
+            "CommandInfo",
         ),
         (
             "greedy",

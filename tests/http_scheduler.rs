@@ -411,19 +411,19 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
             text,
             br#"{"type":"FLY","framework_id":{"value":"f"}}"#,
             400,
-            "type is `absent or not known`",
+            "Expecting 'type' to be present",
         ),
         (
             text,
             br#"{"type":"KILL","framework_id":{"value":"f"}}"#,
             400,
-            "kill is `absent`",
+            "Expecting 'kill' to be present",
         ),
         (
             text,
             br#"{"type":"REVIVE","framework_id":{"value":"f"}}"#,
             400,
-            "framework_id is `f`",
+            "Framework cannot be found",
         ),
         (
             binary,

@@ -139,7 +139,7 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
         (json, br#"{"type":"BREW"}"#, 400),
         (
             json,
-            br#"{"type":"SET_LOGGING_LEVEL","set_logging_level":{"level":1,"duration":{"nanoseconds":-1}}}"#,
+            br#"{"type":"SET_LOGGING_LEVEL","set_logging_level":{"level":"all","duration":{"nanoseconds":1}}}"#,
             400,
         ),
         (
