@@ -53,7 +53,12 @@ fn a_clusters_files_are_closed_to_other_users() {
         } else if text.contains("/agent-1") && path.is_dir() && !text.contains("/meta") {
             assert_eq!(mode, 0o711, "{text}: {mode:o}");
         } else if !text.contains("/certs/") {
-            assert_eq!(mode & STRANGERS, 0, "{text}: {mode:o}");
+            // A directory that a store makes in its own, which is closed, has the rights that the umask leaves.
+            let closed = match path.is_dir() && text.contains("/registry/") {
+                true => STRANGERS & !0o011,
+                false => STRANGERS,
+            };
+            assert_eq!(mode & closed, 0, "{text}: {mode:o}");
             in_registry += u32::from(text.contains("/master/"));
         }
     });
