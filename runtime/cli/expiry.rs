@@ -1,6 +1,6 @@
 //! Certificates that expire soon: a warning at start and each day, until they are replaced.
 //!
-//! The decision is [`warning`]; [`follow`] asks it. Nothing is renewed here.
+//! The decision is `warning`; [`follow`] asks it. Nothing is renewed here.
 
 use std::cell::Cell;
 use std::rc::Rc;
