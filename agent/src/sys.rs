@@ -36,6 +36,16 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
+/// Ends a forked process without the exit handlers of the process that it was forked from: they walk the whole heap to give
+/// it back, which costs each executor more than half a millisecond.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: it ends the process and touches no memory.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::_exit(status)
+    }
+}
+
 /// Whether the new process leads a process group only, or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leads {

@@ -83,7 +83,7 @@ async fn live(
     driver.stop();
     driver.ended().await;
     // The agent has everything. Nothing is taken down piece by piece: the kernel does that faster.
-    std::process::exit(if clean { 0 } else { UNCLEAN })
+    sys::exit_now(if clean { 0 } else { UNCLEAN })
 }
 
 /// Does once, in the zygote, what would else be done in every executor that is forked from it: what is looked up and remembered

@@ -395,7 +395,7 @@ impl Zygote {
                         command::UNCLEAN
                     }
                 };
-                std::process::exit(status)
+                sys::exit_now(status)
             }
         }
     }
