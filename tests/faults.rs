@@ -242,7 +242,7 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
             |task| task.command = Some(CommandInfo::shell("")),
             TaskState::Error,
             Reason::TaskInvalid,
-            "CommandInfo",
+            "command",
         ),
         (
             "greedy",
@@ -256,7 +256,7 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
             |task| (task.command, task.executor) = (None, None),
             TaskState::Error,
             Reason::TaskInvalid,
-            "command",
+            "CommandInfo",
         ),
         (
             "elsewhere",
