@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{
-    FrameworkActivity, FrameworkAdded, Revived, Suppressed, WeightsChanged,
+    FrameworkActivity, FrameworkAdded, Grant, Revived, Suppressed, WeightsChanged,
 };
 use modules::workload::{Shape, Workload};
 use protocol::{Capability, Demand};
@@ -47,25 +47,27 @@ fn declined_at_once_tens_of_thousands_of_offers_are_made_in_a_second() {
     });
 }
 
+/// A cluster whose one agent is granted whole, that grant, and the part of it that a task uses.
+async fn offered_whole(node: &Node) -> (Cluster, Grant, Resources) {
+    let cluster = Cluster::new(node, &[]);
+    cluster.framework("f", "*", &[]);
+    cluster.agent("a", "cpus:4;mem:1024");
+    let mut grants = cluster.granted_within(Duration::from_millis(10)).await;
+    assert_eq!(grants.len(), 1, "{grants:?}");
+    let task = Resources::parse("cpus:1;mem:256").unwrap();
+    (cluster, grants.remove(0), task.allocate(&Role::STAR))
+}
+
 #[test]
 fn freed_resources_are_granted_together_with_an_answered_offer() {
     rehearse(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
-        cluster.framework("f", "*", &[]);
-        cluster.agent("a", "cpus:4;mem:1024");
-        let grants = cluster.granted_within(Duration::from_millis(10)).await;
-        let [all] = &grants[..] else {
-            panic!("{grants:?}");
-        };
-        let task = Resources::parse("cpus:1;mem:256")
-            .unwrap()
-            .allocate(&Role::STAR);
+        let (cluster, all, task) = offered_whole(&node).await;
         let rest = all.resources.checked_sub(&task).unwrap();
-        cluster.free_beside_offer(all, task);
+        cluster.free_beside_offer(&all, task);
         let crumb = cluster.granted_within(Duration::from_millis(100)).await;
         assert_eq!(crumb, [], "nothing before the next batch");
         // The offer is answered: the framework took nothing of it, and set no filter.
-        cluster.give_back_part(all, rest, None);
+        cluster.give_back_part(&all, rest, None);
         let whole = cluster.granted_within(Duration::from_millis(10)).await;
         let whole: Vec<_> = whole.iter().map(|grant| &grant.resources).collect();
         assert_eq!(whole, [&all.resources]);
@@ -75,17 +77,8 @@ fn freed_resources_are_granted_together_with_an_answered_offer() {
 #[test]
 fn freed_resources_wait_for_the_batch_at_most() {
     rehearse(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
-        cluster.framework("f", "*", &[]);
-        cluster.agent("a", "cpus:4;mem:1024");
-        let grants = cluster.granted_within(Duration::from_millis(10)).await;
-        let [all] = &grants[..] else {
-            panic!("{grants:?}");
-        };
-        let task = Resources::parse("cpus:1;mem:256")
-            .unwrap()
-            .allocate(&Role::STAR);
-        cluster.free_beside_offer(all, task.clone());
+        let (cluster, all, task) = offered_whole(&node).await;
+        cluster.free_beside_offer(&all, task.clone());
         let freed = cluster.granted_within(Duration::from_secs(1)).await;
         let freed: Vec<_> = freed.iter().map(|grant| &grant.resources).collect();
         assert_eq!(freed, [&task]);

@@ -24,7 +24,7 @@
 //!
 //! `state` is `running`, or `restarting` between an actor's fall and its next life, which begins in `returns_in_secs`; what is counted goes on
 //! over its lives. `depth` counts the messages that wait, and `oldest_secs` is how long the first of them has; `blocked` counts handlers that kept their
-//! thread for more than 100 ms; `refused` are messages that found the mailbox full, `dropped` those that made room for newer ones. `said_older` counts messages in a
+//! thread for more than 100 ms; `refused` are messages that found the mailbox full (those of links wait for room), `dropped` those that made room for newer ones. `said_older` counts messages in a
 //! shape before the newest: while a cluster is upgraded it says who still speaks as before.
 
 use std::fmt::{Display, Write};
