@@ -26,7 +26,9 @@ impl Group {
     /// The others' pages show the agent and this task of their own, say whose books those are and how old, and send there whoever
     /// wants no mirror.
     fn followers_show(&self, task: &str, leader: usize) {
-        for follower in (0..3).filter(|index| *index != leader) {
+        for follower in self.others(leader) {
+            // One that has just begun again shows the leader's books before it has heard from its own group who leads.
+            self.follows(follower);
             let port = self.port(follower);
             let staleness = eventually("a follower to show the task", || {
                 TcpStream::connect(("127.0.0.1", port)).ok()?;
