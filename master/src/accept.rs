@@ -524,11 +524,17 @@ impl Books {
         }
     }
 
-    /// The message with these tasks did not go out to their agent: they never ran, and what they held is free.
+    /// The message with these tasks did not reach their agent: they never ran, and what they held is free. Those of which more is known are
+    /// left as they are.
     pub fn not_launched(&mut self, unsent: Unsent, now: Timestamp, out: &mut Effects) {
         let framework = unsent.framework_id;
         let mut executors = BTreeSet::new();
         for (id, agent, executor) in unsent.tasks {
+            let is_staging =
+                |task: &Task| task.agent_id == agent && task.state == TaskState::Staging;
+            if !self.tasks.get(&framework, &id).is_some_and(is_staging) {
+                continue;
+            }
             let status = master_status(
                 self.frameworks.get(&framework),
                 &id,

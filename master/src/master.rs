@@ -13,6 +13,7 @@ mod draining;
 mod duties;
 mod fencing;
 mod gating;
+mod launching;
 mod maintenance;
 mod operators;
 mod over_http;
@@ -191,6 +192,8 @@ pub struct Master {
     before: Option<Arc<Books>>,
     /// Operations, and what is to be told after them, that wait for the registry.
     gating: gating::Gating,
+    /// Launches that their agents have not confirmed yet.
+    unconfirmed: launching::Unconfirmed,
 }
 
 /// A master that runs.
@@ -270,6 +273,7 @@ pub fn start_after(
         drain_look: None,
         before,
         gating: Default::default(),
+        unconfirmed: Default::default(),
     };
     let master = node.spawn("master", master)?;
     Ok(Started {
@@ -453,6 +457,7 @@ impl Handler<Exited> for Master {
             books.agent_disconnected(&pid, out);
             books.scheduler_gone(&pid, out);
         });
+        self.end_launches(&pid, &exited.reason, ctx);
     }
 }
 

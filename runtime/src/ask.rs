@@ -129,6 +129,14 @@ impl<R> Asking<R> {
         Self::with(clock, patience, Source::Remote(reply), Some(asked))
     }
 
+    /// Why the question was not even sent, if it was not: it has certainly not been handled.
+    pub fn unsent(&self) -> Option<&AskError> {
+        match &self.source {
+            Source::Failed(error) => Some(error),
+            Source::Local(_) | Source::Remote(_) => None,
+        }
+    }
+
     fn with(clock: &Clock, patience: Patience, source: Source<R>, asked: Option<Asked>) -> Self {
         let patience = match patience {
             Patience::For(after) => Some((after, clock.deadline(after))),

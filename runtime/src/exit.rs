@@ -31,3 +31,13 @@ pub enum Exit {
     #[error("no such process")]
     NoProcess,
 }
+
+impl Exit {
+    /// Whether its node's process has certainly ended, and the actor with it: the peer's machine refuses what is sent to its port.
+    pub fn is_end_of_process(&self) -> bool {
+        matches!(self, Self::NodeLost(why) if why == PROCESS_ENDED)
+    }
+}
+
+/// With these words a transport closes a link whose peer's process has ended, as it knows from the peer's machine.
+pub const PROCESS_ENDED: &str = "the peer's port is closed: its process has ended";

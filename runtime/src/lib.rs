@@ -104,7 +104,7 @@ pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
 pub use clock::{Clock, Instant, Late, Sleep, Timestamp};
 pub use codec::Garbled;
 pub use context::Context;
-pub use exit::{Exit, Exited};
+pub use exit::{Exit, Exited, PROCESS_ENDED};
 pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
 pub use info::{LinkInfo, ProcessInfo, short_name};

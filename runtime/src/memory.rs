@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::exit::PROCESS_ENDED;
 use crate::identity::{Peer, Role};
 use crate::link::{ConnectError, Dialer, Dialled, Hello, Link};
 use crate::lock;
@@ -71,6 +72,15 @@ impl Network {
 
     /// Takes whoever listens at this address off the network, as if the machine had died.
     pub fn leave(&self, address: &str) {
+        self.leave_for(address, "connection lost");
+    }
+
+    /// Takes whoever listens at this address off the network, as if its process had ended, and its machine said so.
+    pub fn end_process(&self, address: &str) {
+        self.leave_for(address, PROCESS_ENDED);
+    }
+
+    fn leave_for(&self, address: &str, reason: &str) {
         let lost = {
             let mut state = lock(&self.0);
             state.listeners.remove(address);
@@ -80,7 +90,7 @@ impl Network {
         };
         lost.iter()
             .flat_map(|wire| &wire.ends)
-            .for_each(|end| end.close("connection lost"));
+            .for_each(|end| end.close(reason));
     }
 
     /// Breaks the connection between two addresses, and every attempt at a new one until it is healed.

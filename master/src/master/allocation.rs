@@ -96,7 +96,7 @@ impl Master {
             ToAllocator::TasksListed(fact) => self.allocator.tell(fact),
         };
         if let Err(error) = told {
-            self.dropped(&self.allocator.pid().clone(), &error);
+            self.dropped(&self.allocator.pid().clone(), &error.clone().into());
             // One that fell is told everything anew when its link says so.
             if error == TellError::Full {
                 self.begin_allocation_later(ctx);

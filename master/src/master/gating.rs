@@ -205,12 +205,8 @@ impl Master {
         queue: &mut VecDeque<Effect>,
     ) {
         for message in self.gating.gate.clear(pid) {
-            if let ToAgent::Run(tasks) = message
-                && let Some(unsent) = Unsent::of(&tasks)
-            {
-                let (mut out, now) = (Effects::new(), ctx.clock().wall());
-                self.books_mut().not_launched(unsent, now, &mut out);
-                queue.extend(out);
+            if let ToAgent::Run(tasks) = message {
+                self.not_launched(Unsent::of(&tasks), ctx, queue);
             }
         }
     }

@@ -11,7 +11,6 @@ use protocol::{FrameworkId, OfferId};
 use runtime::prelude::*;
 
 use super::{Master, Phase};
-use crate::accept::Unsent;
 use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, ToAgent, ToScheduler};
 
@@ -66,12 +65,9 @@ impl Master {
         queue: &mut VecDeque<Effect>,
     ) {
         let node = ctx.node().clone();
-        let (mut unsent, mut unapplied) = (None, None);
+        let mut unapplied = None;
         let told = match message {
-            ToAgent::Run(message) => {
-                unsent = Unsent::of(&message);
-                node.tell(pid, message)
-            }
+            ToAgent::Run(message) => return self.launch(pid, message, ctx, queue),
             ToAgent::Apply(agent_id, message) => {
                 unapplied = Some(agent_id);
                 node.tell(pid, *message)
@@ -89,12 +85,7 @@ impl Master {
             ToAgent::RegisterAgain => node.tell(pid, PingAgent { connected: false }),
         };
         if let Err(error) = told {
-            self.dropped(pid, &error);
-            if let Some(unsent) = unsent {
-                let (mut out, now) = (Effects::new(), ctx.clock().wall());
-                self.books_mut().not_launched(unsent, now, &mut out);
-                queue.extend(out);
-            }
+            self.dropped(pid, &error.into());
             if let Some(agent_id) = unapplied {
                 let mut out = Effects::new();
                 self.books_mut().not_applied(&agent_id, &mut out);
@@ -135,7 +126,7 @@ impl Master {
             ToScheduler::Lead(message) => node.tell(pid, message),
         };
         if let Err(error) = told {
-            self.dropped(pid, &error);
+            self.dropped(pid, &error.into());
             let mut out = Effects::new();
             self.books_mut().not_offered(offers, &mut out);
             if leads {
@@ -152,10 +143,10 @@ impl Master {
         }
     }
 
-    pub(super) fn dropped(&mut self, pid: &Pid, error: &TellError) {
+    pub(super) fn dropped(&mut self, pid: &Pid, error: &AskError) {
         match error {
             // Its link says so once, and whatever else is on its way to it comes to nothing too.
-            TellError::Gone => tracing::debug!(to = %pid, "a message did not go out"),
+            AskError::Gone => tracing::debug!(to = %pid, "a message did not go out"),
             _ => tracing::warn!(to = %pid, %error, "a message did not go out"),
         }
         self.books_mut().counters.count("master/dropped_messages");

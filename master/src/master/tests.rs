@@ -217,6 +217,20 @@ impl Handler<Say> for Recorder {
     }
 }
 
+/// Hear nothing any more, as an actor that hangs.
+struct Hang;
+
+impl Message for Hang {
+    type Result = ();
+}
+
+impl Handler<Hang> for Recorder {
+    type Result = ();
+    fn handle(&mut self, _: Hang, ctx: &mut Context<Self>) {
+        ctx.wait(std::future::pending::<()>().into_actor(self));
+    }
+}
+
 impl Handler<OffersMade> for Recorder {
     type Result = ();
     fn handle(&mut self, message: OffersMade, _: &mut Context<Self>) {

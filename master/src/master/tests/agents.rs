@@ -192,6 +192,39 @@ fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_t
     });
 }
 
+/// A launch that no agent has heard of is answered when the agent's process has ended; of one that was heard, the agent tells when it is back.
+#[test]
+fn a_launch_that_an_ended_agent_has_not_heard_is_dropped_at_once() {
+    for (ended, told) in [
+        (true, vec!["late TASK_DROPPED REASON_SLAVE_DISCONNECTED"]),
+        (false, vec![]),
+    ] {
+        rehearse_network(|network| async move {
+            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+            let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+            world.allocator();
+            agent.handle.tell(Hang).unwrap();
+            scheduler.tell(accept(&f, &[&offer], vec![task("late", &a, "cpus:1")]));
+            world.settle().await;
+            scheduler.heard();
+            match ended {
+                true => world.network.end_process("agent-1"),
+                false => world.network.leave("agent-1"),
+            }
+            world.settle().await;
+            assert_eq!(scheduler.heard(), told);
+            let freed: &[&str] = if ended {
+                &["recovered 0000 cpus:1"]
+            } else {
+                &[]
+            };
+            let heard = world.allocator();
+            assert_eq!(heard[0], "agent S0 active false");
+            assert_eq!(heard[1..], *freed);
+        });
+    }
+}
+
 #[test]
 fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
     rehearse_network(|network| async move {

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use runtime::{Dialled, Instant};
+use runtime::{Dialled, Instant, PROCESS_ENDED};
 
 use super::socket::UdpSocket;
 use super::{Closing, Shared};
@@ -24,9 +24,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PER_SECOND_MAX: u32 = 10_000;
 /// Two refusals within this time are in a row.
 const IN_A_ROW: Duration = Duration::from_secs(5);
-
-/// What a link's closing says of a peer whose port is closed.
-pub(super) const PORT_CLOSED: &str = "the peer's port is closed: its process has ended";
 
 /// Between two probes of one of so many peers.
 fn interval(peers: usize) -> Duration {
@@ -120,7 +117,7 @@ impl Shared {
                 linked.is_refused = true;
                 let connection = linked.connection.clone();
                 drop(state);
-                connection.close(Closing::Farewell.code(), PORT_CLOSED.as_bytes());
+                connection.close(Closing::Farewell.code(), PROCESS_ENDED.as_bytes());
                 Refused::Settled
             }
             _ => Refused::Once,

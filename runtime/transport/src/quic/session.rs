@@ -23,7 +23,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::handshake::{self, Failure};
-use super::liveness::PORT_CLOSED;
 use super::room::Room;
 use super::spares::SPARE_MAX;
 use super::{Closing, Shared};
@@ -444,7 +443,7 @@ fn ended(lost: ConnectionError, wire: &Wire) -> String {
         ConnectionError::LocallyClosed
             if wire.shared.is_refused(wire.address, &wire.connection) =>
         {
-            PORT_CLOSED.to_owned()
+            runtime::PROCESS_ENDED.to_owned()
         }
         ConnectionError::LocallyClosed => "the connection was closed here".to_owned(),
         lost => lost.to_string(),

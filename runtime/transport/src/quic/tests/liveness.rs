@@ -69,7 +69,7 @@ async fn learns_that_its_port_is_closed(member: &Member, clock: &Clock) {
         noted,
         [format!(
             "exited noter NodeLost({:?})",
-            super::super::liveness::PORT_CLOSED
+            runtime::PROCESS_ENDED
         )]
     );
     eventually(clock, "the link is gone", || member.endpoint.links() == 0).await;
