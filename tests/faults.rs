@@ -4,11 +4,13 @@ use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 use std::process::Stdio;
 
-use protocol::{AgentId, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState};
+use protocol::{
+    AgentId, Capability, CommandInfo, Filters, OfferId, Operation, Reason, TaskInfo, TaskState,
+};
 
 use crate::in_time::InTime;
 use crate::machine::{SmallDisk, skip};
-use crate::puppet::{Puppet, framework, task};
+use crate::puppet::{Heard, Puppet, framework, task};
 use crate::support::{Cluster, Running, eventually, get, meros, signal, sleepers, stderr};
 
 #[test]
@@ -75,6 +77,65 @@ fn killing_an_agent_leaves_no_task_process() {
     );
     run.signal("KILL");
     run.wait();
+}
+
+/// A master that notices no silence: neither of a link nor in answer to its pings.
+fn patient_master() -> Cluster {
+    Cluster::master_alone(|command, _| {
+        command.args([
+            "--link_keep_alive",
+            "10mins",
+            "--agent_ping_timeout",
+            "15mins",
+        ]);
+    })
+}
+
+/// Its port is closed, as its machine says.
+#[test]
+fn a_killed_agent_is_noticed_without_any_timeout_and_a_launch_on_it_is_answered() {
+    let cluster = patient_master();
+    let mut info = framework("owner", "*");
+    info.capabilities.insert(Capability::PartitionAware);
+    let mut puppet = Puppet::subscribe(&cluster, info);
+
+    let mut idle = cluster.agent("idle", "cpus:1;mem:64;disk:0;ports:[]");
+    let offer = puppet.offer();
+    idle.signal("KILL");
+    idle.wait();
+    puppet.hear("that the offer is rescinded", |heard| match heard {
+        Heard::Rescinded(id) => (*id == offer.id).then_some(()),
+        _ => None,
+    });
+    let agents = cluster.list("agents");
+    assert_eq!(agents[0]["active"], false, "{agents:?}");
+
+    let mut used = cluster.agent("used", "cpus:1;mem:64;disk:0;ports:[]");
+    let offer = puppet.offer();
+    used.signal("KILL");
+    used.wait();
+    let task = task("late", &offer, "cpus:1;mem:64", "true");
+    launch(&puppet, offer.id, task);
+    let status = puppet.status("late");
+    let (state, reason) = (status.state, status.reason);
+    assert_eq!(
+        (state, reason),
+        (TaskState::Dropped, Some(Reason::AgentDisconnected))
+    );
+}
+
+/// The same of a scheduler: its framework is over, and its tasks with it.
+#[test]
+fn a_killed_scheduler_is_noticed_without_any_timeout() {
+    let cluster = patient_master();
+    let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
+    let mut run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98714"]));
+    eventually("the task to run", || sleepers(98714).first().copied());
+    run.signal("KILL");
+    run.wait();
+    eventually("its task to be killed", || {
+        sleepers(98714).is_empty().then_some(())
+    });
 }
 
 #[test]

@@ -302,6 +302,9 @@ impl Meter {
         };
         self.attention.fetch_or(request, Ordering::AcqRel);
         self.task.wake(); // There may be room already.
+        if self.is_closed() {
+            self.room_freed.notify_waiters(); // The actor ended before the request.
+        }
     }
 
     /// Wakes the links that wait for room, if there is some. Called at the end of each of the actor's turns.

@@ -199,12 +199,12 @@ async fn carry_lane(lane: Lane, from: Link, to: Link) {
             Outgoing::Bulk { token, bytes } => to.deliver_bulk(token, bytes),
             Outgoing::Closed => break,
         };
-        to.room(lane).await;
         if let Err(garbled) = delivered {
             to.close(&garbled.to_string());
             from.close(&garbled.to_string());
             return;
         }
+        to.room(lane).await;
     }
     if lane == Lane::Ordinary {
         let reason = from.closed().await;

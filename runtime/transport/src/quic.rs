@@ -33,7 +33,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use quinn::{ClientConfig, Connection, VarInt};
 use rand::RngCore;
-use runtime::{ConnectError, Dialer, Dialled, Instant, Node, NodeId, Peer};
+use runtime::{ConnectError, Dialer, Dialled, Node, NodeId, Peer};
 use tasks::Tasks;
 use tokio::sync::Notify;
 
@@ -43,9 +43,10 @@ use crate::wire::Ether;
 pub use accept::Handshakes;
 pub use config::Options;
 use ground::Ground;
+use liveness::Suspicion;
 pub use renewal::{RenewError, Renewal};
 use reset::ResetKey;
-use socket::UdpSocket;
+use socket::{TOKEN, UdpSocket};
 
 /// Why a side closed a connection, for the other side's program; the reason beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +116,10 @@ struct Linked {
     peer: Peer,
     connection: Connection,
     dialled: Dialled,
-    /// When the peer's machine last said that nothing has its port.
-    refused: Option<Instant>,
+    /// What probes of this link bear, known to its two ends alone.
+    probe_token: [u8; TOKEN],
+    /// The peer's machine has said that nothing has its port.
+    suspicion: Option<Suspicion>,
     /// The connection was closed for that.
     is_refused: bool,
 }
@@ -295,11 +298,15 @@ impl Shared {
     /// A connection became a link. If an earlier start of that node was linked at the same address, that one is dead:
     /// two nodes cannot have the same socket.
     fn joined(&self, address: SocketAddr, peer: &Peer, connection: &Connection, dialled: Dialled) {
+        let mut probe_token = [0; TOKEN];
+        // Fails only for outputs that are too long. Without it links would be closed by the idle timeout alone.
+        let _ = connection.export_keying_material(&mut probe_token, b"meros liveness probe", b"");
         let linked = Linked {
             peer: peer.clone(),
             connection: connection.clone(),
             dialled,
-            refused: None,
+            probe_token,
+            suspicion: None,
             is_refused: false,
         };
         if let (Dialled::ByUs, Some(socket)) = (dialled, self.socket.upgrade()) {

@@ -25,13 +25,24 @@ use tokio::io::Interest;
 
 use super::canonical;
 
-/// Bytes of a probe: a zero, which no QUIC packet of this length begins with, and the interval of probes in units of 100 ms.
-const PROBE: usize = 2;
+/// Bytes of the token of a link.
+pub(super) const TOKEN: usize = 8;
+/// Bytes of a probe: a zero, which no QUIC packet of this length begins with, the interval of probes in units of 100 ms, and the token.
+const PROBE: usize = 2 + TOKEN;
 const PROBE_UNIT: Duration = Duration::from_millis(100);
 /// Room for what comes with an error: the error itself, and what quinn asks to know of each datagram.
 const CONTROL: usize = 512;
 /// Errors taken from the queue at once.
 const REFUSALS_MAX: usize = 1024;
+/// Errors in a row after which the socket lets others have their turn.
+const ERRORS_IN_A_ROW: usize = 16;
+
+/// Where a datagram was refused, and the token of the probe that the refusal quotes, if it was one: only who has seen the probe can know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Refusal {
+    pub(super) address: SocketAddr,
+    pub(super) token: Option<[u8; TOKEN]>,
+}
 
 /// One socket of the machine.
 #[derive(Debug)]
@@ -40,7 +51,7 @@ pub(crate) struct UdpSocket {
     state: UdpSocketState,
     clock: Clock,
     /// Peers whose probes are awaited: the last one's time, and the interval it announced.
-    heard: Mutex<BTreeMap<SocketAddr, Option<(Instant, Duration)>>>,
+    last_probes: Mutex<BTreeMap<SocketAddr, Option<(Instant, Duration)>>>,
 }
 
 impl UdpSocket {
@@ -56,32 +67,36 @@ impl UdpSocket {
             io: tokio::net::UdpSocket::from_std(socket)?,
             state,
             clock: clock.clone(),
-            heard: Mutex::default(),
+            last_probes: Mutex::default(),
         })
     }
 
-    fn heard(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Option<(Instant, Duration)>>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_probes(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Option<(Instant, Duration)>>> {
+        self.last_probes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the probes of this peer from now on.
     pub(super) fn watch(&self, peer: SocketAddr) {
-        self.heard().insert(peer, None);
+        self.last_probes().insert(peer, None);
     }
 
     pub(super) fn unwatch(&self, peer: SocketAddr) {
-        self.heard().remove(&peer);
+        self.last_probes().remove(&peer);
     }
 
     /// When the last probe of this watched peer came, and how often they come.
     pub(super) fn last_probe(&self, peer: SocketAddr) -> Option<(Instant, Duration)> {
-        self.heard().get(&peer).copied().flatten()
+        self.last_probes().get(&peer).copied().flatten()
     }
 
     /// Sends one probe, which announces the next after `interval`. One that is lost is followed by others.
-    pub(super) fn probe(&self, to: SocketAddr, interval: Duration) {
+    pub(super) fn probe(&self, to: SocketAddr, token: [u8; TOKEN], interval: Duration) {
         let units = interval.as_millis() / PROBE_UNIT.as_millis();
-        let probe = [0, u8::try_from(units).unwrap_or(u8::MAX)];
+        let mut probe = [0; PROBE];
+        probe[1] = u8::try_from(units).unwrap_or(u8::MAX);
+        probe[PROBE - TOKEN..].copy_from_slice(&token);
         let send = || self.io.try_send_to(&probe, to);
         // An error reported for an earlier datagram is taken by the first attempt.
         if send().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
@@ -89,8 +104,8 @@ impl UdpSocket {
         }
     }
 
-    /// The addresses that have refused a datagram since the last call: the host answers, and nothing has the port.
-    pub(super) fn take_refusals(&self) -> Vec<SocketAddr> {
+    /// The datagrams that were refused since the last call: the host answers, and nothing has the port.
+    pub(super) fn take_refusals(&self) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         for _ in 0..REFUSALS_MAX {
             let mut payload = [0; 64];
@@ -113,9 +128,13 @@ impl UdpSocket {
                     _ => false,
                 })
             });
-            // The address is that to which the datagram was sent.
-            if is_refusal && let Some(address) = message.address.as_ref().and_then(address_of) {
-                refusals.push(canonical(address));
+            // The address is that to which the datagram was sent, and the payload what the refusal quotes of it.
+            let (quoted, address) = (message.bytes, message.address);
+            if is_refusal && let Some(address) = address.as_ref().and_then(address_of) {
+                refusals.push(Refusal {
+                    address: canonical(address),
+                    token: token_of(&payload[..quoted]),
+                });
             }
         }
         refusals.sort_unstable();
@@ -129,12 +148,18 @@ impl UdpSocket {
             if meta.stride != PROBE || meta.len < PROBE || bytes[0] != 0 {
                 continue;
             }
-            if let Some(last) = self.heard().get_mut(&canonical(meta.addr)) {
+            if let Some(last) = self.last_probes().get_mut(&canonical(meta.addr)) {
                 let interval = PROBE_UNIT * u32::from(bytes[1]);
                 *last = Some((self.clock.now(), interval));
             }
         }
     }
+}
+
+/// The token of a probe; none if these bytes are none.
+fn token_of(datagram: &[u8]) -> Option<[u8; TOKEN]> {
+    let token = datagram.strip_prefix(&[0])?.get(1..)?;
+    token.try_into().ok()
 }
 
 fn address_of(address: &SockaddrStorage) -> Option<SocketAddr> {
@@ -177,7 +202,7 @@ impl AsyncUdpSocket for UdpSocket {
         buffers: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        loop {
+        for _ in 0..ERRORS_IN_A_ROW {
             ready!(self.io.poll_recv_ready(context))?;
             let received = self.io.try_io(Interest::READABLE, || {
                 self.state.recv((&self.io).into(), buffers, metas)
@@ -188,6 +213,8 @@ impl AsyncUdpSocket for UdpSocket {
                 return Poll::Ready(Ok(count));
             }
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -251,8 +278,9 @@ mod tests {
             drop(closed);
             let socket = UdpSocket::new(own, &clock).unwrap();
             socket.io.writable().await.unwrap();
-            socket.probe(open_at, Duration::from_secs(1));
-            socket.probe(closed_at, Duration::from_secs(1));
+            let token = *b"of links";
+            socket.probe(open_at, token, Duration::from_secs(1));
+            socket.probe(closed_at, token, Duration::from_secs(1));
             let refusals = Mutex::default();
             eventually(&clock, "a refusal", || {
                 let mut refusals: MutexGuard<'_, Vec<_>> = refusals.lock().unwrap();
@@ -260,13 +288,18 @@ mod tests {
                 !refusals.is_empty()
             })
             .await;
-            assert_eq!(*refusals.lock().unwrap(), [closed_at]);
+            let refusal = Refusal {
+                address: closed_at,
+                token: Some(token),
+            };
+            assert_eq!(*refusals.lock().unwrap(), [refusal]);
             // What was reported disturbs no other peer.
-            socket.probe(open_at, Duration::from_secs(2));
-            let mut probe = [0; 8];
+            socket.probe(open_at, token, Duration::from_secs(2));
+            let mut probe = [0; 16];
             for interval in [10, 20] {
                 assert_eq!(open.recv(&mut probe).unwrap(), PROBE);
-                assert_eq!(probe[..PROBE], [0, interval]);
+                assert_eq!(probe[..2], [0, interval]);
+                assert_eq!(token_of(&probe[..PROBE]), Some(token));
             }
         });
     }

@@ -354,12 +354,12 @@ impl Memory {
                 Outgoing::Bulk { token, bytes } => to.deliver_bulk(token, bytes),
                 Outgoing::Closed => break,
             };
-            to.room(lane).await;
             if let Err(garbled) = delivered {
                 to.close(&garbled.to_string());
                 from.close(&garbled.to_string());
                 break;
             }
+            to.room(lane).await;
         }
         if lane == Lane::Ordinary {
             let reason = from.closed().await;
