@@ -36,10 +36,9 @@ fn open_files() -> Outcome<u64> {
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct DoorFlags {
-    /// Connections over HTTP that are open at the same time, but at most half as many as the files that this process may open. One more takes the
-    /// place of one of the address that has most of them, beyond its share even of a busy one, else of one that is idle; if there is none it may
-    /// ask for /health, and gets 503 to all else. An answer must be taken in 75 s and a
-    /// second more for each 256 KiB of it
+    /// HTTP connections open at once, at most half of the files that this process may open. At the limit a new one replaces an idle one, or a
+    /// busy one of an address that has more than its share; if there is neither, it is answered 503, except for /health. An answer must be taken
+    /// in 75 s and a second more for each 256 KiB of it
     #[arg(long, env = "MEROS_HTTP_CONNECTIONS_MAX", default_value_t = 4096, value_name = "COUNT",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub http_connections_max: u32,

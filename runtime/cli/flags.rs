@@ -75,7 +75,7 @@ pub struct ThreadsFlag {
 #[command(rename_all = "snake_case")]
 pub struct KeepAliveFlag {
     /// Longest silence on a link before the side that opened it sends a keep-alive. A peer whose machine does not answer is lost after
-    /// three of them, one whose process has ended within two seconds
+    /// three of them, one whose process has ended within two seconds where its machine says so
     #[arg(
         long,
         env = "MEROS_LINK_KEEP_ALIVE",

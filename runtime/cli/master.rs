@@ -145,7 +145,7 @@ pub struct MasterFlags {
     /// How long known agents may take to come back after the master's restart [default: 10mins]
     #[arg(long, env = "MESOS_AGENT_REREGISTER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub agent_reregister_timeout: Option<Duration>,
-    /// Take frameworks and tasks of user root; not with `--root_submissions=false` or `--no_root_submissions` [default: true]
+    /// Accept frameworks and tasks of user root; `--root_submissions=false` or `--no_root_submissions` refuses them [default: true]
     #[arg(long, env = "MESOS_ROOT_SUBMISSIONS", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub root_submissions: Option<bool>,
@@ -422,7 +422,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     ))
 }
 
-/// Flags of Mesos' masters that are none here, with the value that says what is done: tools look for them on the page.
+/// Flags of Mesos' masters that Meros lacks, with the value that matches what Meros does: `/flags` shows them because tools read them.
 const OF_MESOS: [(&str, &str); 15] = [
     ("authenticate_agents", "true"),
     ("authorizers", "local"),

@@ -514,31 +514,26 @@ impl Delivery<'_> {
             self.refuse(letter, AskError::Gone);
             return Ok(Opened::Done);
         };
-        let taken = self.open_for(&entry, letter, sender, answer, may_wait);
-        let opened = match taken {
-            Ok(true) => Ok(Opened::Done),
-            Ok(false) => Ok(Opened::NoRoom(entry.clone(), letter.body.len())),
-            Err(garbled) => Err(garbled),
-        };
+        let opened = self.open_for(&entry, letter, sender, answer, may_wait);
         self.last = Some(entry);
         opened
     }
 
-    /// False if the letter must wait for room.
+    /// The same, where the actor is known.
     #[inline]
     fn open_for(
         &self,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         letter: &Letter<'_>,
         sender: Arc<Sender>,
         answer: Option<Answer>,
         may_wait: bool,
-    ) -> Result<bool, Garbled> {
+    ) -> Result<Opened, Garbled> {
         let ear = match self.ear(entry, letter) {
             Ok(ear) => ear,
             Err(error) => {
                 self.refuse(letter, error);
-                return Ok(true);
+                return Ok(Opened::Done);
             }
         };
         let heard = match entry.meter.weigh(letter.body.len()) {
@@ -548,14 +543,14 @@ impl Delivery<'_> {
             Err(unwanted) => Err(Unheard::Told(unwanted.into())),
         };
         match heard {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(Opened::Done),
             Err(Unheard::Told(TellError::Full)) if may_wait && ear.overflow == Overflow::Wait => {
-                Ok(false)
+                Ok(Opened::NoRoom(entry.clone(), letter.body.len()))
             }
             Err(Unheard::Told(error)) => {
                 self.note_untold(entry, ear, &error);
                 self.refuse(letter, error.into());
-                Ok(true)
+                Ok(Opened::Done)
             }
             Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
         }

@@ -65,8 +65,9 @@ pub(crate) struct Meter {
     /// Encoded bytes of the large messages from links that wait, and how many may.
     large: AtomicU64,
     large_max: u64,
-    /// Wakes the links that wait for room, and the encoded bytes of the largest message that waits there.
+    /// Wakes the links that wait for room.
     room_freed: Notify,
+    /// Encoded bytes of the largest message that waits at a link for room.
     requested: AtomicU64,
     /// Messages thrown away to make room for newer ones.
     dropped: AtomicU64,

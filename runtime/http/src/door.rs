@@ -67,7 +67,7 @@ const LINGER_PATIENCE: Duration = Duration::from_secs(30);
 /// and how long nothing may come meanwhile.
 const LINGER_QUIET: Duration = Duration::from_secs(5);
 /// The answer where there is no room.
-const FULL: &str = "as many connections are open as --http_connections_max allows, and none of an address beyond its share: try again";
+const FULL: &str = "the limit of connections is reached (--http_connections_max): try again later";
 /// What is said to who speaks plainly where that is not answered.
 const PRIVATE: (&str, &str) = (
     "400 Bad Request",

@@ -22,7 +22,7 @@ pub(crate) const COMMON: Help = &[
     ),
     (
         "/logging/toggle",
-        "How much is logged; with `?level=1&duration=10mins` more is for a while.",
+        "Shows the log level; `?level=1&duration=10mins` raises it for that time.",
     ),
     (
         "/__processes__",

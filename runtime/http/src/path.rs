@@ -31,19 +31,16 @@ const APIS: [&str; 4] = [
 
 /// The length of the API's own path, if this one is below it.
 fn api(path: &str) -> Option<usize> {
-    let mut actors = ["", "/master", "/slave(1)"].into_iter();
-    actors.find_map(|actor| {
-        let page = path.strip_prefix(actor)?;
-        let is_below = |api: &str| {
-            page.strip_prefix(api)
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
-        if APIS.contains(&page) {
-            return None;
-        }
-        let api = APIS.iter().find(|api| is_below(api))?;
-        Some(actor.len() + api.len())
-    })
+    let page = bare(path);
+    let is_below = |api: &str| {
+        page.strip_prefix(api)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    if APIS.contains(&page) {
+        return None;
+    }
+    let api = APIS.iter().find(|api| is_below(api))?;
+    Some(path.len() - page.len() + api.len())
 }
 
 /// Pages that show something whatever the method is, as by Mesos. `/flags`, `/weights`, `/quota`, `/maintenance/*`, `/containers` and
@@ -101,12 +98,7 @@ fn meant_method(method: &Method, uri: &Uri) -> Option<Method> {
 /// The same path without what the older names end in.
 fn newer(path: &str) -> Option<&str> {
     let newer = path.strip_suffix(".json")?;
-    let mut below = ["", "/master", "/slave(1)"].into_iter();
-    let is_known = below.any(|actor| {
-        let page = newer.strip_prefix(actor);
-        page.is_some_and(|page| OLDER.contains(&page))
-    });
-    is_known.then_some(newer)
+    OLDER.contains(&bare(newer)).then_some(newer)
 }
 
 /// The same with the path that is meant; `None` if that is the one it has.

@@ -98,7 +98,8 @@ impl Inbox {
 
     /// A queue has come to this exit.
     fn passed_exit(&mut self, number: u64) {
-        if let Some(exit) = self.exits.iter_mut().find(|exit| exit.number == number) {
+        if let Ok(place) = self.exits.binary_search_by_key(&number, |exit| exit.number) {
+            let exit = &mut self.exits[place];
             exit.queues = exit.queues.saturating_sub(1);
         }
     }

@@ -79,7 +79,7 @@ impl Delivery<'_> {
     /// Lets the transport read on, or not.
     pub(super) fn note_crowding(&self) {
         if self.inbox.full.is_empty() {
-            return; // whoever made it so has noted it
+            return; // `release_waiting` noted it when it emptied `full`
         }
         for lane in [Lane::Ordinary, Lane::Ping] {
             self.connection
