@@ -222,10 +222,16 @@ fn the_readme_and_ci_run_the_same_tests() {
 }
 
 /// The documents for people.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 12] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "runtime/cli/docs/access-control.md",
+    "runtime/cli/docs/allocation.md",
+    "runtime/cli/docs/high-availability.md",
+    "runtime/cli/docs/install.md",
+    "runtime/cli/docs/maintenance.md",
+    "runtime/docs/simulation.md",
     "runtime/v1/MOVING.md",
     "tests/README.md",
     "tests/benches/README.md",

@@ -29,7 +29,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const CHANGE_PATIENCE: Duration = Duration::from_secs(20);
 
 const HELP: &str = "\
-Operating a group (README.md has the procedures with what they print):
+Operating a group (runtime/cli/docs/high-availability.md has the procedures and their output):
   one more master    meros masters add HOST:PORT; start it there; meros masters promote HOST:PORT
   replace a dead one the same, with meros masters promote HOST:PORT --in_place_of ID
   rolling restart    each in turn: meros masters transfer if it leads; restart it; wait until `meros masters list` shows no lag
