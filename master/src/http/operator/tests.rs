@@ -378,12 +378,17 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
         }
         let ask = r#"{"type":"GET_STATE"}"#;
         for (content_type, accept, status, words) in [
-            (JSON, "text/html", 406, "Accept is `text/html`: expected"),
+            (
+                JSON,
+                "text/html",
+                406,
+                "Expecting 'Accept' to allow 'application/x-protobuf' or 'application/json'",
+            ),
             (
                 "text/plain",
                 JSON,
                 415,
-                "Content-Type is `text/plain`: expected",
+                "Expecting 'Content-Type' of application/json or application/x-protobuf",
             ),
         ] {
             let answer = serve(State(pages.clone()), request(ask, content_type, accept)).await;
