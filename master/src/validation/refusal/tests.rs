@@ -1,3 +1,5 @@
+//! Refusals of operations: the message of each rule of Mesos.
+
 use resources::{Annotations, Name, Role};
 
 use super::*;
