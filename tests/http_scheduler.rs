@@ -432,7 +432,12 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
             "",
         ),
         (binary, b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 400, ""),
-        ("text/plain", b"{}", 415, "Content-Type is `text/plain`"),
+        (
+            "text/plain",
+            b"{}",
+            415,
+            "Expecting 'Content-Type' of application/json or application/x-protobuf",
+        ),
         (
             "application/recordio",
             b"9223372036854775808\n{}",

@@ -472,7 +472,7 @@ fn an_executor_that_is_nobody_or_asks_otherwise_is_told_what_is_expected() {
                 vec![("Accept", "text/html")],
                 &subscribe,
                 406,
-                "Accept is",
+                "Expecting 'Accept' to allow",
             ),
             (
                 &*token,

@@ -42,6 +42,33 @@ pub enum Removal {
     Gone,
 }
 
+impl Removal {
+    /// The state and the reason of the agent's tasks. As by Mesos, `TASK_GONE_BY_OPERATOR` is for an agent that was marked gone
+    /// and no other.
+    fn of_tasks(self) -> (TaskState, Reason) {
+        match self {
+            Self::Gone => (TaskState::GoneByOperator, Reason::AgentRemovedByOperator),
+            Self::Left | Self::Replaced | Self::Maintenance => {
+                (TaskState::Lost, Reason::AgentRemoved)
+            }
+        }
+    }
+
+    /// The message of these statuses, as by Mesos. An agent that an earlier master knew has no `hostname` here.
+    fn message(self, hostname: Option<&str>) -> String {
+        let cause = match self {
+            Self::Left => "the agent unregistered",
+            Self::Replaced => "a new agent registered at the same address",
+            Self::Maintenance => "Operator initiated 'Machine DOWN'",
+            Self::Gone => return "Agent has been marked gone".to_owned(),
+        };
+        match hostname {
+            Some(hostname) => format!("Agent {hostname} removed: {cause}"),
+            None => format!("Agent removed: {cause}"),
+        }
+    }
+}
+
 impl Books {
     /// Whether this agent may be admitted or come back, and what must be recorded first.
     pub fn prepare_agent(
@@ -376,29 +403,13 @@ impl Books {
         self.counters.count("master/slave_removals");
         self.counters.count(counter);
         self.forget_answers_of(agent_id);
-        let (lost, reason, of_operations) = match why {
-            Removal::Gone | Removal::Maintenance => (
-                TaskState::GoneByOperator,
-                Reason::AgentRemovedByOperator,
-                OperationState::GoneByOperator,
-            ),
-            _ => (
-                TaskState::Gone,
-                Reason::AgentRemoved,
-                OperationState::Unknown,
-            ),
+        let (lost, reason) = why.of_tasks();
+        let of_operations = match why {
+            Removal::Gone | Removal::Maintenance => OperationState::GoneByOperator,
+            Removal::Left | Removal::Replaced => OperationState::Unknown,
         };
         let hostname = self.agents.get(agent_id).map(|agent| &agent.info.hostname);
-        let message = match (why, hostname) {
-            (Removal::Left, Some(hostname)) => {
-                format!("Agent {hostname} removed: the agent unregistered")
-            }
-            (Removal::Replaced, Some(hostname)) => {
-                format!("Agent {hostname} removed: a new agent registered at the same address")
-            }
-            (Removal::Gone, _) => "Agent has been marked gone".to_owned(),
-            _ => words.to_owned(),
-        };
+        let message = why.message(hostname.map(String::as_str));
         let standing = self.agents.standing(agent_id);
         let was_there = matches!(standing, Standing::Registered(_) | Standing::Recovered);
         if let Some(agent) = self.agents.forget(agent_id) {

@@ -13,6 +13,7 @@ use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use v1::convert::pid;
 
 use crate::by_agent::ByAgent;
 use crate::registry::RegistryState;
@@ -54,6 +55,22 @@ impl Agent {
     /// The address that it came from, which its containers have too.
     pub fn address(&self) -> Option<IpAddr> {
         self.ip.as_deref()?.parse().ok()
+    }
+
+    /// Where it is, as Mesos names it: at the address that it came from.
+    pub fn located(&self) -> String {
+        pid(
+            "slave(1)",
+            self.address(),
+            &self.info.hostname,
+            self.info.port,
+        )
+    }
+
+    /// How messages name it, as by Mesos.
+    pub fn display_name(&self) -> String {
+        let (id, hostname) = (&self.id, &self.info.hostname);
+        format!("{id} at {} ({hostname})", self.located())
     }
 
     /// Where its pages are.

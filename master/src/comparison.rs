@@ -425,14 +425,14 @@ impl Books {
                 continue;
             };
             if !task.told.is_terminal() {
-                let state = task.end_or(match task.told {
-                    TaskState::Staging => TaskState::Dropped,
-                    _ => TaskState::Gone,
-                });
+                let state = task.end_or(TaskState::Dropped);
                 let message = "Reconciliation: task unknown to the agent";
                 let reason = Reason::Reconciliation;
                 let known = self.frameworks.get(&framework);
-                let status = master_status(known, &id, state, reason, message, now).on(agent_id);
+                let mut status =
+                    master_status(known, &id, state, reason, message, now).on(agent_id);
+                // In Mesos the agent itself answers so, when its master asks for the task.
+                status.source = Source::Agent;
                 self.task_ended(&framework, &status);
                 let observed = status.clone();
                 self.tasks.update(&framework, &id, |task| {

@@ -1,7 +1,8 @@
 //! Dealings: what has passed between this master and each framework, counted for its metrics (SPEC 3.10).
 //!
 //! Plain numbers that only grow, of frameworks that have not ended: with its framework a count is gone. What the books say of a framework
-//! (is it connected, how many tasks run) is not counted here but looked up. Heartbeats are the streams' own, and are not counted.
+//! (is it connected, how many tasks run) is not counted here but looked up. Heartbeats are those of streams over HTTP, whose actors
+//! report them.
 
 use protocol::TaskState;
 
@@ -69,6 +70,8 @@ dealings! {
     Dropped "tasks/terminal/task_dropped"
     Gone "tasks/terminal/task_gone"
     GoneByOperator "tasks/terminal/task_gone_by_operator"
+    // Behind the others, since mirrors of other versions know them by their numbers.
+    Heartbeat "events/heartbeat"
 }
 
 /// Those of which there is a sum as well: what it is called.

@@ -7,7 +7,9 @@
 use module_api::allocator::AgentActivity;
 use protocol::message::operator::{DrainAgent, UpdateRefused};
 use protocol::message::task::DrainTasks;
-use protocol::{AgentId, AgentOrders, Drain, Reason, TaskState, TaskStatus};
+use protocol::{
+    AgentId, AgentOrders, Capability, Drain, FrameworkId, Reason, TaskState, TaskStatus,
+};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
@@ -202,13 +204,37 @@ impl Books {
         }
     }
 
-    /// Why a task ended that its agent has killed: because the agent is being drained, if it is, whatever else is said, as by Mesos.
-    pub(crate) fn explain_drained(&self, agent_id: &AgentId, status: &mut TaskStatus) {
-        let killed = matches!(status.state, TaskState::Killed | TaskState::Killing);
-        if killed && self.agents.is_draining(agent_id) {
-            status.reason = Some(Reason::AgentDraining);
+    /// Gives the update of a task that a draining agent has killed the reason and the state that Mesos gives it.
+    pub(crate) fn explain_drained(
+        &self,
+        agent_id: &AgentId,
+        framework_id: &FrameworkId,
+        status: &mut TaskStatus,
+    ) {
+        let orders = self.agents.orders(agent_id);
+        let drain = orders.and_then(|orders| orders.drain);
+        let Some(drain) = drain.filter(|drain| !drain.drained) else {
+            return;
+        };
+        let framework = self.frameworks.get(framework_id);
+        let is_aware = framework.is_some_and(|known| known.info.can(Capability::PartitionAware));
+        if let Some((state, reason)) = of_drained(status.state, drain.mark_gone && is_aware) {
+            status.state = state;
+            status.reason = Some(reason);
         }
     }
+}
+
+/// The state and the reason of an update of a draining agent's task, if they are others than its executor's. `mark_gone` says
+/// whether the agent is to be gone afterwards and the framework knows `TASK_GONE_BY_OPERATOR`. Mesos has that state for
+/// `TASK_KILLING` too, but the task still runs.
+fn of_drained(state: TaskState, mark_gone: bool) -> Option<(TaskState, Reason)> {
+    let state = match state {
+        TaskState::Killed if mark_gone => TaskState::GoneByOperator,
+        TaskState::Killed | TaskState::Killing => state,
+        _ => return None,
+    };
+    Some((state, Reason::AgentDraining))
 }
 
 /// Why the tasks of an agent that is gone for good are over.
@@ -217,4 +243,30 @@ pub(crate) const GONE: &str = "an operator has declared the agent gone";
 fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> UpdateRefused {
     let reason = Invalid::new(field, found, expected).to_string();
     UpdateRefused::Invalid { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_task_of_an_agent_that_is_to_be_gone_is_gone() {
+        use TaskState::{Failed, Finished, GoneByOperator, Killed, Killing, Running};
+        for (state, mark_gone, expected) in [
+            (Killed, true, Some(GoneByOperator)),
+            (Killed, false, Some(Killed)),
+            (Killing, true, Some(Killing)),
+            (Killing, false, Some(Killing)),
+            (Running, true, None),
+            (Finished, true, None),
+            (Failed, true, None),
+        ] {
+            let expected = expected.map(|state| (state, Reason::AgentDraining));
+            assert_eq!(
+                of_drained(state, mark_gone),
+                expected,
+                "{state:?} {mark_gone}"
+            );
+        }
+    }
 }

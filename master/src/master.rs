@@ -72,7 +72,7 @@ use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryS
 use crate::tasks::Noted;
 use crate::whitelist::AdmitHosts;
 
-pub(crate) use over_http::{HttpCall, HttpReconcile, HttpUpdate, NotUpdated};
+pub(crate) use over_http::{HeartbeatWritten, HttpCall, HttpReconcile, HttpUpdate, NotUpdated};
 
 /// How long the master waits before it asks again a registry that said not now.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);

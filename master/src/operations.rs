@@ -26,9 +26,10 @@ use resources::{Conversion, Converted, Invalid, NotConverted, Resource, Resource
 use crate::agents::{Agent, Standing};
 use crate::books::{Books, sum};
 use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::frameworks::Framework;
 use crate::permission::Asker;
 use crate::registry::AcceptedOperation;
-use crate::validation;
+use crate::validation::{self, OperationRules};
 
 /// A conversion that a framework asks for, of what it was offered.
 pub(crate) struct Wish<'a> {
@@ -81,8 +82,7 @@ impl Books {
             Err(invalid) => {
                 tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "an operation is refused");
                 let kind = Some(wish.conversion.name());
-                let reason = invalid.to_string();
-                self.refuse_operation(framework_id, Some(agent_id), (wish.id, kind), &reason, out);
+                self.refuse_operation(framework_id, Some(agent_id), (wish.id, kind), &invalid, out);
                 None
             }
         }
@@ -110,58 +110,84 @@ impl Books {
         wish: &Wish<'_>,
         operation: &AcceptedOperation,
         remaining: &mut Resources,
-    ) -> Result<Converted, Invalid> {
-        let unknown = |field: &str, value: &dyn std::fmt::Display, expected: &str| {
-            Err(Invalid::new(field, value, expected))
+    ) -> Result<Converted, String> {
+        let said = |invalid: Invalid| invalid.to_string();
+        let (framework, agent) = self.parties(wish).map_err(said)?;
+        let conversion = wish.conversion.allocated(Some(wish.role));
+        if let Some(broken) = self.broken_rule(agent, Some(framework), &conversion) {
+            return Err(format!("{broken}; on agent {}", agent.display_name()));
+        }
+        let conversion = self.permitted(wish, framework, operation).map_err(said)?;
+        // A volume's name is compared with those of all roles that the total knows, whoever holds it.
+        conversion
+            .apply(remaining, &agent.info.resources)
+            .map_err(|error| match (error, conversion.step()) {
+                (NotConverted::Lacking(_), Ok(step)) => {
+                    validation::lacking(remaining, &step.consumed)
+                }
+                (error, _) => error.to_string(),
+            })
+    }
+
+    /// The framework and the agent of an operation that may be begun under its id.
+    fn parties(&self, wish: &Wish<'_>) -> Result<(&Framework, &Agent), Invalid> {
+        let framework = self.frameworks.get(wish.framework_id).ok_or_else(|| {
+            let expected = "a framework that is subscribed";
+            Invalid::new("framework_id", wish.framework_id, expected)
+        })?;
+        let agent = |expected| Invalid::new("agent_id", wish.agent_id, expected);
+        let Some(known) = self.agents.connected(wish.agent_id) else {
+            return Err(agent("an agent that is connected"));
         };
-        let Some(framework) = self.frameworks.get(wish.framework_id) else {
-            return unknown(
-                "framework_id",
-                wish.framework_id,
-                "a framework that is subscribed",
-            );
-        };
-        let Some(agent) = self.agents.connected(wish.agent_id) else {
-            return unknown("agent_id", wish.agent_id, "an agent that is connected");
-        };
-        if agent.resources_version.is_none() {
-            return unknown("agent_id", wish.agent_id, "an agent that keeps operations");
+        if known.resources_version.is_none() {
+            return Err(agent("an agent that keeps operations"));
         }
         if let Some(id) = &wish.id {
             if self.operations.get(wish.framework_id, id).is_some() {
                 let expected = "an id that no operation has that is under way or unacknowledged";
-                return unknown("operation.id", id, expected);
+                return Err(Invalid::new("operation.id", id, expected));
             }
             if self.operations.of(wish.framework_id).len() >= OPERATIONS_MAX {
                 let expected = format!(
                     "fewer than {OPERATIONS_MAX} operations that are under way or unacknowledged"
                 );
-                return unknown("operation.id", id, &expected);
+                return Err(Invalid::new("operation.id", id, expected));
             }
         }
+        Ok((framework, known))
+    }
+
+    /// The conversion of what was offered, if this framework may ask for it and its agent can be sent it.
+    fn permitted(
+        &self,
+        wish: &Wish<'_>,
+        framework: &Framework,
+        operation: &AcceptedOperation,
+    ) -> Result<Conversion, Invalid> {
         let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
         Asker::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
         self.check_unused(wish.agent_id, &conversion)?;
         self.check_recordable(wish.agent_id, operation)?;
-        // A volume's name is compared with those of all roles that the total knows, whoever holds it.
-        conversion
-            .apply(remaining, &agent.info.resources)
-            .map_err(|error| match error {
-                NotConverted::Invalid(invalid) => invalid,
-                NotConverted::Lacking(shortage) => {
-                    let left = remaining.unallocate().brief().to_string();
-                    let expected = match left.is_empty() {
-                        true => {
-                            "no more than what is left of the offers, which is nothing".to_owned()
-                        }
-                        false => {
-                            format!("no more than what is left of the offers, which is {left}")
-                        }
-                    };
-                    let lacking = Resources::from(*shortage.lacking).unallocate();
-                    Invalid::new(wish.conversion.name(), lacking.brief(), expected)
-                }
-            })
+        Ok(conversion)
+    }
+
+    /// The message of the first rule of Mesos that an operation on this agent breaks, by a framework or else by an operator.
+    fn broken_rule(
+        &self,
+        agent: &Agent,
+        framework: Option<&Framework>,
+        conversion: &Conversion,
+    ) -> Option<String> {
+        let on = match conversion {
+            Conversion::Destroy { .. } => self.tasks.on_agent(&agent.id),
+            _ => None,
+        };
+        let rules = OperationRules {
+            framework: framework.map(|framework| (&framework.id, &framework.info)),
+            total: &agent.info.resources,
+            held: &on.map(|on| sum(on.held().values())).unwrap_or_default(),
+        };
+        rules.broken_by(conversion)
     }
 
     /// No task uses a volume that is to end or to change. One that is not shared is offered to nobody while it is used.
@@ -418,6 +444,10 @@ impl Books {
         let Some(agent) = agent else {
             return Err(OperationRefused::NoAgent { agent_id });
         };
+        if let Some(broken) = self.broken_rule(agent, None, &call.conversion) {
+            let message = refused_on(&call.conversion, agent, &broken);
+            return Err(OperationRefused::Invalid(Invalid::message(message)));
+        }
         let conversion = call.conversion.allocated(None);
         let operation = AcceptedOperation {
             framework_id: None,
@@ -536,6 +566,20 @@ fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> OperationState {
         Some(Standing::Unreachable(_)) => OperationState::Unreachable,
         Some(Standing::Gone) => OperationState::GoneByOperator,
         Some(Standing::Unknown) | None => OperationState::Unknown,
+    }
+}
+
+/// The message to an operator whose operation breaks a rule. Mesos names the agent of some operations only.
+fn refused_on(conversion: &Conversion, agent: &Agent, broken: &str) -> String {
+    let kind = conversion.name().to_uppercase();
+    match conversion {
+        Conversion::Unreserve { .. } | Conversion::Destroy { .. } => {
+            format!("Invalid {kind} operation: {broken}")
+        }
+        _ => format!(
+            "Invalid {kind} operation on agent {}: {broken}",
+            agent.display_name()
+        ),
     }
 }
 

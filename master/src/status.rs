@@ -27,7 +27,7 @@ impl Books {
         let mut status = update.status;
         status.agent_id = Some(agent_id.clone());
         status.address = agent.address().filter(|_| status.container_id.is_some());
-        self.explain_drained(&agent_id, &mut status);
+        self.explain_drained(&agent_id, &framework_id, &mut status);
         self.explain_revoked(&framework_id, &mut status);
         let Some(framework) = self.frameworks.get(&framework_id) else {
             self.counters.count("master/invalid_status_updates");

@@ -5,10 +5,12 @@
 
 mod conversion;
 mod group;
+mod refusal;
 pub(crate) mod size;
 mod told;
 
 pub use conversion::{conversion, held};
+pub use refusal::{OperationRules, lacking};
 pub use told::told;
 
 use std::collections::BTreeSet;

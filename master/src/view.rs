@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::view::{AgentView, ClusterView, FrameworkView, RoleView, TaskView};
-use protocol::{AgentInfo, Offer};
-use resources::Resources;
+use protocol::{AgentInfo, FrameworkId, Offer};
+use resources::{Resources, Role};
 
 use crate::agents::Agent;
 use crate::books::{Books, sum};
@@ -113,29 +113,23 @@ fn task(task: &Task) -> TaskView {
     }
 }
 
-/// Every role that has a weight, a quota, a framework or a reservation, in the order of their names.
+/// Every role that has a weight, a quota, a framework or a reservation, and those above it, in the order of their names. As in
+/// Mesos the resources of a role are those of its subtree, and its frameworks are its own.
 pub fn roles(books: &Books) -> Vec<RoleView> {
-    let mut reserved: BTreeMap<String, Resources> = BTreeMap::new();
-    for agent in books.agents.iter() {
-        for (role, part) in agent.info.resources.reservations() {
-            *reserved.entry(role.to_string()).or_default() += &part;
-        }
-    }
-    let mut frameworks: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for framework in books.frameworks.iter() {
-        for role in &framework.info.roles {
-            let of_role = frameworks.entry(role).or_default();
-            of_role.push(framework.id.clone());
-        }
-    }
     let on_agents = books.agents.iter();
     let on_agents = on_agents.filter_map(|agent| books.tasks.on_agent(&agent.id));
-    let mut allocated = by_role(on_agents.flat_map(|on| on.held().values()));
-    let mut offered = by_role(books.offers.iter().map(|offer| &offer.resources));
+    let held = by_role(on_agents.flat_map(|on| on.held().iter()));
+    let offers = books.offers.iter();
+    let offered = by_role(offers.map(|offer| (&offer.framework_id, &offer.resources)));
+    let reservations = books.agents.iter();
+    let mut reserved = subtrees(reservations.flat_map(|agent| agent.info.resources.reservations()));
+    let mut frameworks = members(books, held.iter().chain(&offered));
+    let mut allocated = subtrees(held.into_iter().map(|(_, role, part)| (role, part)));
+    let mut offered = subtrees(offered.into_iter().map(|(_, role, part)| (role, part)));
     let mut consumed = quota::consumed(books);
     let named = books.weights.keys().chain(books.quotas.keys());
-    let mut names: BTreeSet<&str> = named.chain(reserved.keys()).map(String::as_str).collect();
-    names.extend(frameworks.keys());
+    let named = named.chain(frameworks.keys()).chain(reserved.keys());
+    let mut names: BTreeSet<&str> = named.flat_map(|name| quota::with_ancestors(name)).collect();
     names.insert("*");
     let seen = names.into_iter().filter(|name| books.shows_role(name));
     let names: Vec<String> = seen.map(str::to_owned).collect();
@@ -147,7 +141,7 @@ pub fn roles(books: &Books) -> Vec<RoleView> {
             .unwrap_or(weights::DEFAULT),
         quota: books.quotas.get(&name).cloned().unwrap_or_default(),
         consumed: consumed.remove(&name).unwrap_or_default(),
-        frameworks: frameworks.remove(name.as_str()).unwrap_or_default(),
+        frameworks: Vec::from_iter(frameworks.remove(&name).unwrap_or_default()),
         allocated: allocated.remove(&name).unwrap_or_default(),
         offered: offered.remove(&name).unwrap_or_default(),
         reserved: reserved.remove(&name).unwrap_or_default(),
@@ -156,12 +150,43 @@ pub fn roles(books: &Books) -> Vec<RoleView> {
     names.into_iter().map(one).collect()
 }
 
-/// The sums of what is allocated to each role.
-fn by_role<'a>(parts: impl Iterator<Item = &'a Resources>) -> BTreeMap<String, Resources> {
+/// What a framework has in one role.
+type InRole<'a> = (&'a FrameworkId, Role, Resources);
+
+/// These resources by the role that they are allocated to.
+fn by_role<'a>(parts: impl Iterator<Item = (&'a FrameworkId, &'a Resources)>) -> Vec<InRole<'a>> {
+    let by_role = |(framework, part): (&'a FrameworkId, &Resources)| {
+        let allocations = part.allocations().into_iter();
+        allocations.map(move |(role, part)| (framework, role, part))
+    };
+    parts.flat_map(by_role).collect()
+}
+
+/// The frameworks of each role: those subscribed to it, and those that have something in it.
+fn members<'a>(
+    books: &Books,
+    having: impl Iterator<Item = &'a InRole<'a>>,
+) -> BTreeMap<String, BTreeSet<FrameworkId>> {
+    let mut members: BTreeMap<String, BTreeSet<FrameworkId>> = BTreeMap::new();
+    for framework in books.frameworks.iter() {
+        for role in &framework.info.roles {
+            let of_role = members.entry(role.clone()).or_default();
+            of_role.insert(framework.id.clone());
+        }
+    }
+    for (framework, role, _) in having {
+        let of_role = members.entry(role.to_string()).or_default();
+        of_role.insert((*framework).clone());
+    }
+    members
+}
+
+/// The sums by role, each with those of the roles below it.
+fn subtrees(parts: impl Iterator<Item = (Role, Resources)>) -> BTreeMap<String, Resources> {
     let mut sums: BTreeMap<String, Resources> = BTreeMap::new();
-    for part in parts {
-        for (role, allocated) in part.allocations() {
-            *sums.entry(role.to_string()).or_default() += &allocated;
+    for (role, part) in parts {
+        for role in quota::with_ancestors(role.as_str()) {
+            *sums.entry(role.to_owned()).or_default() += &part;
         }
     }
     sums

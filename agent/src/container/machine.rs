@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::duration;
 use protocol::message::executor::ExecutorRefused;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
@@ -450,17 +451,23 @@ impl Container {
         self.destroy()
     }
 
-    /// The executor has not subscribed in time.
-    pub fn subscription_overdue(&mut self) -> Vec<Effect> {
+    /// The executor has not subscribed within `patience`.
+    pub fn subscription_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         if !matches!(self.phase, Phase::Launching | Phase::Registering) {
             return Vec::new();
         }
-        let message = "Executor did not register in time".to_owned();
+        let patience = duration::format(patience);
+        let message = format!("Executor did not register within {patience}");
         self.fate = Some((
             TaskState::Failed,
             Reason::ExecutorRegistrationTimeout,
             message,
         ));
+        self.destroy()
+    }
+
+    /// The grace period in which it should have ended is over.
+    pub fn grace_over(&mut self, _: Duration) -> Vec<Effect> {
         self.destroy()
     }
 

@@ -36,7 +36,7 @@ use resources::Resources;
 use runtime::NodeId;
 use runtime::prelude::*;
 
-use self::deadlines::{Deadlines, Event};
+use self::deadlines::{Deadline, Deadlines, Event};
 use self::ended::Ended;
 use self::history::History;
 use self::keeping::Keeping;
@@ -375,13 +375,13 @@ impl Containerizer {
             ),
             Effect::ShutDown(grace_period) => {
                 self.tell_executor(id, ShutDownExecutor { grace_period }, ctx);
-                self.later(id, grace_period, Container::destroy, ctx);
+                self.later(id, grace_period, Container::grace_over, ctx);
             }
             Effect::AwaitReturn => {
                 let patience = self.return_patience(id);
                 self.later(id, patience, Container::return_overdue, ctx);
             }
-            Effect::DestroyAfter(grace) => self.later(id, grace, Container::destroy, ctx),
+            Effect::DestroyAfter(grace) => self.later(id, grace, Container::grace_over, ctx),
             Effect::Destroy => {
                 if self.launches.withdraw(id)
                     && let Some(container) = self.containers.get_mut(id)
@@ -413,7 +413,8 @@ impl Containerizer {
 
     fn later(&mut self, id: &ContainerId, delay: Duration, event: Event, ctx: &mut Context<Self>) {
         let at = ctx.clock().now() + delay;
-        if self.deadlines.add(at, id.clone(), event) {
+        let id = id.clone();
+        if self.deadlines.add(at, Deadline { id, event, delay }) {
             self.keep_time(ctx);
         }
     }
@@ -429,8 +430,9 @@ impl Containerizer {
         let delay = soonest - ctx.clock().now();
         self.timer = Some(ctx.after(delay, |this, ctx| {
             this.timer = None;
-            while let Some((id, event)) = this.deadlines.take_due(ctx.clock().now()) {
-                this.with(&id, ctx, event);
+            while let Some(due) = this.deadlines.take_due(ctx.clock().now()) {
+                let Deadline { id, event, delay } = due;
+                this.with(&id, ctx, |container| event(container, delay));
             }
             this.keep_time(ctx);
         }));

@@ -1,6 +1,6 @@
 //! What a task asks of its agent: which executor, started how and as whom. Pure.
 
-use protocol::{ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo};
+use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo};
 
 /// The executor a task needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ impl Order {
             (Some(command), None) => {
                 let executor = ExecutorInfo {
                     executor_id: ExecutorId::from(&task.task_id),
-                    name: format!("Command executor of task `{}`", task.task_id),
+                    name: executor_name(&task.task_id, command),
                     command: command.clone(),
                     resources: Default::default(),
                     data: Vec::new(),
@@ -41,10 +41,39 @@ impl Order {
     }
 }
 
+/// So many characters of a command are shown whole in the name of its executor; of a longer one [`COMMAND_CUT`].
+const COMMAND_SHOWN: usize = 15;
+/// So many characters are shown of a longer one.
+const COMMAND_CUT: usize = 12;
+
+/// The name of a command's executor, as in Mesos: monitoring shows it.
+fn executor_name(task: &TaskId, command: &CommandInfo) -> String {
+    let whole = match command.shell {
+        true => command.value.clone(),
+        false => {
+            let arguments = command.arguments.join(", ");
+            format!("{}, {arguments}", command.value)
+        }
+    };
+    let shown = match whole.chars().count() > COMMAND_SHOWN {
+        true => whole
+            .chars()
+            .take(COMMAND_CUT)
+            .chain("...".chars())
+            .collect(),
+        false => whole,
+    };
+    let command = match command.shell {
+        true => format!("sh -c '{shown}'"),
+        false => format!("[{shown}]"),
+    };
+    format!("Command Executor (Task: {task}) (Command: {command})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{AgentId, CommandInfo, TaskId};
+    use protocol::AgentId;
 
     fn task() -> TaskInfo {
         TaskInfo {
@@ -72,6 +101,38 @@ mod tests {
             Order::of(&task, &framework).unwrap().user.as_deref(),
             Some("bob")
         );
+    }
+
+    /// As in Mesos.
+    #[test]
+    fn a_command_executor_is_named_after_its_task_and_command() {
+        let exec = |value: &str, arguments: &[&str]| CommandInfo {
+            shell: false,
+            arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+            ..CommandInfo::shell(value)
+        };
+        for (command, shown) in [
+            (CommandInfo::shell("sleep 1000"), "sh -c 'sleep 1000'"),
+            (
+                CommandInfo::shell("123456789012345"),
+                "sh -c '123456789012345'",
+            ),
+            (
+                CommandInfo::shell("sleep 1000; true"),
+                "sh -c 'sleep 1000; ...'",
+            ),
+            (exec("/bin/ls", &["ls", "-la"]), "[/bin/ls, ls,...]"),
+            (exec("ls", &["ls"]), "[ls, ls]"),
+            (exec("ls", &[]), "[ls, ]"),
+        ] {
+            let task = TaskInfo {
+                command: Some(command),
+                ..task()
+            };
+            let order = Order::of(&task, &FrameworkInfo::new("alice", "f")).unwrap();
+            let expected = format!("Command Executor (Task: t) (Command: {shown})");
+            assert_eq!(order.executor.name, expected);
+        }
     }
 
     #[test]

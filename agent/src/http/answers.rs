@@ -5,7 +5,7 @@
 
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
-use protocol::{OperationUpdate, TaskInfo, TaskState};
+use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
 use v1::convert::{Contained, discovery, known_operation, other_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
@@ -82,12 +82,24 @@ fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
     if container.is_command {
         // It is the agent's own, and nobody has said a type. The rest is the task's, or counted for every command.
         executor_info.r#type = None;
+        executor_info.command = Some(Box::new(command_executor(&container.executor.command)));
         executor_info.resources = write_resources(&container.own_share());
         executor_info.source = Some(container.executor.executor_id.to_string());
         executor_info.labels = other_labels(executor_labels(container)).message();
         executor_info.discovery = discovery(executor_labels(container)).map(Box::new);
     }
     ResponseGetExecutorsExecutor { executor_info }
+}
+
+/// How a command's executor is started, as Mesos shows it: the program, with the environment and the user of the command.
+fn command_executor(command: &CommandInfo) -> schema::CommandInfo {
+    let name = "mesos-executor".to_owned();
+    schema::CommandInfo {
+        shell: Some(false),
+        value: Some(name.clone()),
+        arguments: vec![name],
+        ..schema::CommandInfo::from(command)
+    }
 }
 
 /// The tasks. None is pending: each is in a container as soon as the agent has heard of it.

@@ -271,6 +271,8 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     );
     let command = &executors["executors"][1]["executor_info"];
     assert_eq!(command["source"], "runs");
+    let how = json!({ "shell": false, "value": "mesos-executor", "arguments": ["mesos-executor"] });
+    assert_eq!(command["command"], how);
     assert_eq!(command["labels"]["labels"][0]["key"], "tier");
     assert_eq!(command["discovery"]["visibility"], "CLUSTER");
     for (place, name, amount) in [(0, "cpus", 0.1), (1, "mem", 32.0)] {
@@ -331,6 +333,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
     let agent = json_of(&answers::agent(&agent(), Some(is_drained), &roles("{}")));
     assert_eq!(agent["agent_info"]["id"]["value"], "s");
     assert_eq!(agent["agent_info"]["hostname"], "h");
+    assert_eq!(agent["agent_info"]["checkpoint"], true);
     let grace = &agent["drain_config"]["max_grace_period"];
     assert_eq!(grace["nanoseconds"], 5_000_000_000_u64);
     assert_eq!(agent["estimated_drain_start_time"]["nanoseconds"], 7);

@@ -72,17 +72,20 @@ fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
             (
                 "application/recordio",
                 record(r#"{"type":"GET_STATE"}"#) + "garbage",
-                (415, "since GET_STATE is one message"),
+                (
+                    415,
+                    "Streaming 'Content-Type' application/recordio is not supported for GET_STATE call",
+                ),
             ),
             (
                 "application/recordio",
                 record(r#"{"type":"SET_LOGGING_LEVEL"}"#),
-                (415, "Content-Type is `application/recordio`"),
+                (415, "not supported for SET_LOGGING_LEVEL call"),
             ),
             (
                 "application/recordio",
                 record(&attach("OUTPUT")),
-                (415, "ATTACH_CONTAINER_OUTPUT is one message"),
+                (415, "not supported for ATTACH_CONTAINER_OUTPUT call"),
             ),
         ] {
             let mut request = request("POST", "/api/v1", content, body);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use protocol::{AgentId, KillPolicy, Reason, Source, TaskId, TaskState, TaskStatus};
+use protocol::{AgentId, KillPolicy, Reason, TaskId, TaskState, TaskStatus};
 
 /// How many tasks are remembered. A framework with more has the rest reconciled by the master's own list only.
 pub const TASKS_REMEMBERED: usize = 500_000;
@@ -121,7 +121,8 @@ impl Ledger {
     /// and a master that does not know, or not any more, how a task has ended is not believed against what was told before.
     pub fn heard(&mut self, status: &TaskStatus) -> bool {
         let end = self.ends.by_task.get(&status.task_id);
-        let by_master = status.source == Source::Master && status.uuid.is_none();
+        // Also of a task that its agent came back without, whose source is the agent as in Mesos.
+        let by_master = status.uuid.is_none();
         if by_master && end.is_some_and(|end| *end != status.state) {
             return false;
         }
@@ -202,6 +203,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::Source;
     use runtime::Timestamp;
 
     fn status(task: &TaskId, state: TaskState) -> TaskStatus {
@@ -262,6 +264,9 @@ mod tests {
             assert!(!ledger.heard(&answer), "{state}");
             assert!(ledger.ask_all().is_empty());
         }
+        let mut missed = status(&task, TaskState::Dropped).because(Reason::Reconciliation, "");
+        missed.source = Source::Agent;
+        assert!(!ledger.heard(&missed), "its agent came back without it");
         assert!(ledger.heard(&finished), "the same is told to who asks");
         ledger.launched(&task, &AgentId::new("a").unwrap());
         assert!(

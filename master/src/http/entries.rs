@@ -10,7 +10,7 @@ use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Error;
 use v1::convert::older::in_both_forms;
-use v1::convert::{AGENT_CAPABILITIES, constraints, labels, pid, write_resources};
+use v1::convert::{AGENT_CAPABILITIES, constraints, labels, write_resources};
 use v1::json::Json;
 use v1::pieces::Identity;
 use v1::schema::DrainInfo;
@@ -45,7 +45,7 @@ impl AgentEntry<'_> {
         let (used, offered) = (shown.used_on(agent), shown.offered_of(agent));
         let unreserved = total.unreserved();
         write_agent(object, &agent.id, info)?;
-        object.serialize_entry("pid", &agent_pid(agent))?;
+        object.serialize_entry("pid", &agent.located())?;
         object.serialize_entry("registered_time", &agent.registered.as_secs_f64())?;
         if let Some(time) = agent.reregistered {
             object.serialize_entry("reregistered_time", &time.as_secs_f64())?;
@@ -82,12 +82,6 @@ impl Serialize for AgentEntry<'_> {
         self.write(&mut object)?;
         object.end()
     }
-}
-
-/// Where it is, as Mesos names it: at the address that it came from.
-pub(super) fn agent_pid(agent: &Agent) -> String {
-    let info = &agent.info;
-    pid("slave(1)", agent.address(), &info.hostname, info.port)
 }
 
 /// An agent that the registry knows and that has not come back.

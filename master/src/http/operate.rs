@@ -70,18 +70,26 @@ fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
     let mut said = ::http::fields(form).map_err(|bad| bad.to_string())?;
     let agent = match (said.remove("slaveId"), said.remove("agentId")) {
         (Some(agent), None) | (None, Some(agent)) => agent,
-        (both, _) => {
-            let found = both.map_or("absent", |_| "there, and agentId is, too");
+        (None, None) => return Err(missing("slaveId")),
+        (Some(_), Some(_)) => {
+            let found = "there, and agentId is, too";
             return Err(Invalid::new("slaveId", found, "the agent's id, once").to_string());
         }
     };
     let agent: AgentId = agent.parse().map_err(|error| format!("slaveId: {error}"))?;
     let text = said.remove(field);
-    let text = text.ok_or_else(|| format!("{field} is missing: expected a JSON array"))?;
+    let text = text.ok_or_else(|| missing(field))?;
     let resources = resources::json::parse_resources(&text);
     resources
         .map(|resources| (agent, resources))
-        .map_err(|error| format!("{field}: {error}"))
+        .map_err(|error| {
+            format!("Error in parsing '{field}' query parameter in the request body: {error}")
+        })
+}
+
+/// The message about a field that is missing, as by Mesos.
+fn missing(field: &str) -> String {
+    format!("Missing '{field}' query parameter in the request body")
 }
 
 async fn operate(
@@ -106,7 +114,6 @@ async fn operate(
         conversion,
     };
     match ask(front, operate).await {
-        Ok(Err(OperationRefused::Invalid(invalid))) => bad(wrong(invalid.to_string())),
         Ok(done) => told(done),
         Err(response) => response,
     }
@@ -148,7 +155,8 @@ fn told(done: Result<(), OperationRefused>) -> Response {
     match done {
         Ok(()) => StatusCode::ACCEPTED.into_response(),
         Err(refused @ OperationRefused::NotFree { .. }) => conflict(&refused),
-        Err(refused) => bad(&refused),
+        Err(OperationRefused::NoAgent { .. }) => bad("No agent found with specified ID"),
+        Err(OperationRefused::Invalid(invalid)) => bad(invalid),
     }
 }
 
@@ -183,22 +191,27 @@ mod tests {
         for body in [seed, "{ { name : cpus, type : SCALAR }, }", ""] {
             let problem = read(&said("slave1", body), "resources").unwrap_err();
             assert!(
-                problem.starts_with("resources: ") && problem.contains("JSON"),
+                problem.starts_with(
+                    "Error in parsing 'resources' query parameter in the request body: "
+                ) && problem.contains("JSON"),
                 "{problem}"
             );
         }
         let missing = read(&said("slave1", &array), "volumes");
-        assert!(missing.unwrap_err().starts_with("volumes is missing"));
+        let words = "Missing 'volumes' query parameter in the request body";
+        assert_eq!(missing.unwrap_err(), words);
         let agent = read(&said("a/b", &array), "resources");
         assert!(agent.unwrap_err().starts_with("slaveId: "));
-        for (form, found) in [
-            ("resources=[]", "absent"),
+        for (form, words) in [
+            (
+                "resources=[]",
+                "Missing 'slaveId' query parameter in the request body",
+            ),
             (
                 "slaveId=a&agentId=b&resources=[]",
-                "there, and agentId is, too",
+                "slaveId is `there, and agentId is, too`: expected the agent's id, once",
             ),
         ] {
-            let words = format!("slaveId is `{found}`: expected the agent's id, once");
             assert_eq!(read(form, "resources").unwrap_err(), words);
         }
         let newer = said("slave1", &array).replace("slaveId", "agentId");

@@ -32,6 +32,17 @@ impl Message for HttpCall {
     type Result = ();
 }
 
+/// The stream of a framework's scheduler was written a heartbeat.
+#[derive(Debug)]
+pub(crate) struct HeartbeatWritten {
+    /// The actor that writes the stream.
+    pub scheduler: Pid,
+}
+
+impl Message for HeartbeatWritten {
+    type Result = ();
+}
+
 /// How are all tasks of a framework that have not ended? Told in parts: answered with where the next one begins, if there is one.
 #[derive(Debug)]
 pub(crate) struct HttpReconcile {
@@ -79,6 +90,17 @@ pub(crate) enum NotUpdated {
     /// The registry cannot answer just now.
     #[error("{0}")]
     NotNow(String),
+}
+
+impl Handler<HeartbeatWritten> for Master {
+    type Result = ();
+
+    fn handle(&mut self, written: HeartbeatWritten, ctx: &mut Context<Self>) {
+        let HeartbeatWritten { scheduler } = written;
+        self.change(ctx, |books, _, _| {
+            books.frameworks.dealt_at(&scheduler, Dealing::Heartbeat, 1);
+        });
+    }
 }
 
 impl Handler<HttpCall> for Master {

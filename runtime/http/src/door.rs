@@ -46,8 +46,8 @@ use watched::{Answer, Watched};
 
 use crate::api::Refusal;
 use crate::metrics::{Counters, CountersSource};
-use crate::path;
 use crate::realm::{Verified, is_health};
+use crate::{methods, path};
 
 /// No more than this is handed to the kernel before it can be sent. So it is soon seen what a reader takes, and little memory is held for those
 /// who take nothing; more would save a few wake-ups.
@@ -302,6 +302,7 @@ impl Door {
             if let Some(verified) = &verified {
                 request.extensions_mut().insert(verified.clone());
             }
+            let method = request.method().clone();
             path::normalize(&mut request);
             let is_refused = is_check && !is_health(request.uri().path());
             let answered = match is_refused {
@@ -311,7 +312,7 @@ impl Door {
             async move {
                 // It begins when what was asked before this is taken.
                 watching.taken().await;
-                let response = answered.await?;
+                let response = methods::explain(&method, answered.await?);
                 watching.made(response.body());
                 Ok::<_, Infallible>(response.map(|body| Answer::new(body, answering)))
             }

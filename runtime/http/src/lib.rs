@@ -16,6 +16,7 @@ mod gate;
 mod help;
 mod large;
 pub mod logging;
+mod methods;
 pub mod metrics;
 mod outgoing;
 pub mod pages;

@@ -1,6 +1,6 @@
 //! Rehearsals over HTTP: requests to a service's routes without a connection, for tests of masters and agents.
 //!
-//! Nothing here stands between a request and the routes but the spelling of paths and methods: no door, no patience, no bound on bodies but
+//! Nothing here stands between a request and the routes but the spelling of paths and methods, and the message of a 405: no door, no patience, no bound on bodies but
 //! their own. Nothing of a service that runs uses it.
 
 use std::pin::Pin;
@@ -25,9 +25,10 @@ pub const REFUSAL_MAX: usize = 5 << 10;
 
 /// What these routes answer to this. Its body is not read yet, for it may be a stream.
 pub async fn answer(routes: &Router, mut request: Request) -> Response {
+    let method = request.method().clone();
     crate::path::normalize(&mut request);
     match TowerToHyperService::new(routes.clone()).call(request).await {
-        Ok(response) => response,
+        Ok(response) => crate::methods::explain(&method, response),
         Err(never) => match never {},
     }
 }

@@ -117,12 +117,12 @@ pub struct RoleView {
     /// What counts against its limits: what its frameworks hold of what is not reserved, and all that is reserved for it, be it in use
     /// or not; the roles below it included (SPEC 3.4).
     pub consumed: Quantities,
-    /// The frameworks that have it.
+    /// The frameworks that are subscribed to it, hold resources in it or are offered some.
     pub frameworks: Vec<FrameworkId>,
-    /// What its frameworks hold in it.
+    /// What frameworks hold in it and in the roles below it.
     pub allocated: Resources,
-    /// What they are being offered in it.
+    /// What they are being offered in these.
     pub offered: Resources,
-    /// What is reserved for it.
+    /// What is reserved for these.
     pub reserved: Resources,
 }

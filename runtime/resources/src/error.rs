@@ -12,7 +12,7 @@ const FIELD: usize = 3 * EXCERPT;
 
 /// A value that the algebra does not take, and what it would have taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
-#[error("{field} is `{value}`: expected {expected}")]
+#[error("{}", message(.field, .value, .expected))]
 pub struct Invalid {
     /// The field in question, e.g. `cpus` or `[2].scalar.value`.
     pub field: String,
@@ -36,6 +36,15 @@ impl Invalid {
         }
     }
 
+    /// An error that is a message of its own, as where clients compare it with that of another system. It names no field.
+    pub fn message(message: impl Into<String>) -> Self {
+        Self {
+            field: String::new(),
+            value: String::new(),
+            expected: message.into(),
+        }
+    }
+
     /// The same error, seen from the thing that holds the field.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         self.field = if self.field.starts_with('[') || outer.is_empty() {
@@ -44,6 +53,13 @@ impl Invalid {
             format!("{outer}.{}", self.field)
         };
         self
+    }
+}
+
+fn message(field: &str, value: &str, expected: &str) -> String {
+    match field.is_empty() && value.is_empty() {
+        true => expected.to_owned(),
+        false => format!("{field} is `{value}`: expected {expected}"),
     }
 }
 

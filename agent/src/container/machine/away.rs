@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use protocol::{Capability, Reason, TaskState};
+use protocol::{Capability, Reason, TaskState, duration};
 
 use super::{Container, Effect, Phase};
 
@@ -53,7 +53,7 @@ impl Container {
     }
 
     /// The time in which an executor that was cut off should have subscribed again is over.
-    pub fn return_overdue(&mut self) -> Vec<Effect> {
+    pub fn return_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         let is_away = self.phase == Phase::Running && self.actor.is_none();
         self.absence.awaited = false;
         let left_again = std::mem::take(&mut self.absence.left_again);
@@ -63,11 +63,11 @@ impl Container {
         if left_again {
             return self.absence.begin();
         }
-        let broken = if self.is_streamed() { "stream" } else { "link" };
+        let patience = duration::format(patience);
         self.fate = Some((
             TaskState::Gone.as_told(self.framework.can(Capability::PartitionAware)),
             Reason::ExecutorReregistrationTimeout,
-            format!("Executor did not reregister in time after its {broken} broke"),
+            format!("Executor did not reregister within {patience}"),
         ));
         self.destroy()
     }

@@ -4,8 +4,9 @@
 //! knows is brought together as after a broken stream: it is told again what it may not know, and says again what may not have been heard.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use protocol::{Capability, Reason, TaskId, TaskInfo, TaskState};
+use protocol::{Capability, Reason, TaskId, TaskInfo, TaskState, duration};
 
 use super::{Container, Effect, Phase, Task};
 use crate::ledger::plan::Lost;
@@ -148,15 +149,15 @@ impl Container {
     }
 
     /// The time in which an executor that outlived an agent should have subscribed again is over.
-    pub fn reregistration_overdue(&mut self) -> Vec<Effect> {
+    pub fn reregistration_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         if self.phase != Phase::Recovering {
             return Vec::new();
         }
-        let message = "Executor did not reregister in time after its agent's restart";
+        let patience = duration::format(patience);
         self.fate = Some((
             TaskState::Gone.as_told(self.framework.can(Capability::PartitionAware)),
             Reason::ExecutorReregistrationTimeout,
-            message.to_owned(),
+            format!("Executor did not reregister within {patience}"),
         ));
         self.destroy()
     }
@@ -169,6 +170,8 @@ mod tests {
     use crate::ledger::record::tests as records;
     use protocol::{FrameworkInfo, Uuid};
     use runtime::{NodeId, Pid};
+
+    const PATIENCE: Duration = Duration::from_secs(2);
 
     fn recovered(tasks: &[(&str, TaskState)]) -> Container {
         let tasks = tasks.iter().map(|&(name, state)| {
@@ -242,7 +245,7 @@ mod tests {
         assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
         over_http.not_taken(&id("running"), Uuid([2; 16]));
         assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
-        assert_eq!(over_http.reregistration_overdue(), []);
+        assert_eq!(over_http.reregistration_overdue(PATIENCE), []);
 
         let mut native = recovered(&all);
         assert!(native.subscribe("wrong", actor()).is_err());
@@ -279,8 +282,8 @@ mod tests {
             [],
             "one deadline is set already"
         );
-        assert_eq!(cut_off.return_overdue(), [Effect::AwaitReturn]);
-        assert_eq!(cut_off.return_overdue(), [Effect::Destroy]);
+        assert_eq!(cut_off.return_overdue(PATIENCE), [Effect::AwaitReturn]);
+        assert_eq!(cut_off.return_overdue(PATIENCE), [Effect::Destroy]);
         assert!(cut_off.subscribe("secret", actor()).is_err());
         let effects = cut_off.exited(None);
         let Some(Effect::Report(verdict)) = effects.first() else {
@@ -288,7 +291,7 @@ mod tests {
         };
         assert_eq!(verdict.reason, Reason::ExecutorReregistrationTimeout);
         assert!(
-            verdict.message.contains("link broke"),
+            verdict.message.ends_with("within 2secs"),
             "{}",
             verdict.message
         );
@@ -306,19 +309,26 @@ mod tests {
             verdicts(&effects),
             [(id("runs"), TaskState::Failed, reason)]
         );
-        assert_eq!(ended.return_overdue(), []);
+        assert_eq!(ended.return_overdue(PATIENCE), []);
     }
 
     /// SPEC 5.3.
     #[test]
     fn an_executor_that_does_not_come_back_in_time_is_killed_and_its_tasks_have_failed() {
         let mut container = recovered(&[("t", TaskState::Running), ("u", TaskState::Killed)]);
-        assert_eq!(container.reregistration_overdue(), [Effect::Destroy]);
-        assert_eq!(container.reregistration_overdue(), []);
+        assert_eq!(
+            container.reregistration_overdue(PATIENCE),
+            [Effect::Destroy]
+        );
+        assert_eq!(container.reregistration_overdue(PATIENCE), []);
         assert!(container.subscribe("secret", actor()).is_err());
         let effects = container.exited(Some(protocol::Termination::Signaled(9)));
         let reason = Reason::ExecutorReregistrationTimeout;
         assert_eq!(verdicts(&effects), [(id("t"), TaskState::Lost, reason)]);
+        let Some(Effect::Report(verdict)) = effects.first() else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(verdict.message, "Executor did not reregister within 2secs");
     }
 
     /// SPEC 5.2.

@@ -267,7 +267,7 @@ fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
     silent.add(task("a"));
     silent.prepared(Ok(()));
     silent.started(42);
-    assert_eq!(silent.subscription_overdue(), [Effect::Destroy]);
+    assert_eq!(silent.subscription_overdue(GRACE), [Effect::Destroy]);
     let effects = silent.exited(Some(Termination::Signaled(9)));
     assert_eq!(
         verdicts(&effects),
@@ -277,7 +277,7 @@ fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
             Reason::ExecutorRegistrationTimeout
         )]
     );
-    assert_eq!(running().subscription_overdue(), []);
+    assert_eq!(running().subscription_overdue(GRACE), []);
 }
 
 /// S27, SPEC 5.7.
@@ -402,7 +402,7 @@ fn a_status_that_is_given_twice_is_known_again() {
 fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_gets_its_time() {
     let mut gone = streamed();
     gone.disconnected(GRACE);
-    assert_eq!(gone.return_overdue(), [Effect::Destroy]);
+    assert_eq!(gone.return_overdue(GRACE), [Effect::Destroy]);
     assert_eq!(
         verdicts(&gone.exited(Some(Termination::Signaled(9)))),
         [(
@@ -416,9 +416,9 @@ fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_get
     back.disconnected(GRACE);
     back.subscribe_stream(actor(), &knowing(&["a"])).unwrap();
     assert_eq!(back.disconnected(GRACE), [], "one deadline is set already");
-    assert_eq!(back.return_overdue(), [Effect::AwaitReturn]);
+    assert_eq!(back.return_overdue(GRACE), [Effect::AwaitReturn]);
     back.subscribe_stream(actor(), &knowing(&["a"])).unwrap();
-    assert_eq!(back.return_overdue(), []);
+    assert_eq!(back.return_overdue(GRACE), []);
     assert_eq!(back.phase, Phase::Running);
 }
 
@@ -427,7 +427,11 @@ fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_s
     let mut container = streamed();
     container.disconnected(GRACE);
     assert_eq!(container.shut_down(GRACE), [Effect::DestroyAfter(GRACE)]);
-    assert_eq!(container.return_overdue(), [], "its time is not cut short");
+    assert_eq!(
+        container.return_overdue(GRACE),
+        [],
+        "its time is not cut short"
+    );
     assert_eq!(container.shut_down(GRACE), [], "nor begun anew");
     assert!(
         container
@@ -483,12 +487,12 @@ fn statuses_have_mesos_states_reasons_and_messages() {
     };
     let ended = |mut container: Container| container.exited(Some(Termination::Exited(3)));
     let mut overdue = registering();
-    overdue.subscription_overdue();
+    overdue.subscription_overdue(GRACE);
     let mut preempted = registering();
     preempted.preempt();
     let mut away = streamed();
     away.disconnected(GRACE);
-    away.return_overdue();
+    away.return_overdue(GRACE);
     let (failed, lost) = (TaskState::Failed, TaskState::Lost);
     for (effects, state, reason, message) in [
         (
@@ -519,7 +523,7 @@ fn statuses_have_mesos_states_reasons_and_messages() {
             ended(overdue),
             failed,
             Reason::ExecutorRegistrationTimeout,
-            "Executor did not register in time",
+            "Executor did not register within 5secs",
         ),
         (
             ended(preempted),
@@ -531,7 +535,7 @@ fn statuses_have_mesos_states_reasons_and_messages() {
             ended(away),
             lost,
             Reason::ExecutorReregistrationTimeout,
-            "Executor did not reregister in time after its stream broke",
+            "Executor did not reregister within 5secs",
         ),
     ] {
         let Some(Effect::Report(verdict)) = effects.first() else {

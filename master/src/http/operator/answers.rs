@@ -118,9 +118,8 @@ impl Describe<ResponseGetTasks> for Tasks<'_> {
 }
 
 fn roles(shown: Shown<'_>) -> ResponseGetRoles {
-    let roles = shown.roles().into_iter();
     ResponseGetRoles {
-        roles: roles.map(|one| words::role(shown, one)).collect(),
+        roles: shown.roles().iter().map(words::role).collect(),
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use protocol::view::RoleView;
 use protocol::{AgentId, AgentInfo, FrameworkId, Offer};
-use resources::Resources;
+use resources::{Name, Resources};
 use v1::convert::{
     AGENT_CAPABILITIES, AgentSaid, constraints, discovery, known_operation, offer_filters,
-    other_labels, say_in_both_forms, say_resources, write_resources,
+    other_labels, say_in_both_forms, say_resources,
 };
 use v1::describe::{Describe, Each, Fields, Output};
 use v1::message::Enum;
@@ -23,7 +23,6 @@ use v1::schema::{
     FrameworkInfo, InverseOffer, KillPolicy, Operation, Role,
 };
 
-use super::super::entries::agent_pid;
 use super::super::shown::{ExecutorShown, Shown, identity};
 use crate::agents::Agent;
 use crate::books::sum;
@@ -102,7 +101,7 @@ impl Describe<ResponseGetAgentsAgent> for AgentSeen<'_> {
             .agent_info(AgentInfoSeen(shown, &agent.id, info))
             .active(agent.is_active())
             .version(v1::MESOS_VERSION)
-            .pid(Some(agent_pid(agent)))
+            .pid(Some(agent.located()))
             .registered_time(Some(agent.registered))
             .reregistered_time(agent.reregistered)
             .total_resources(say_in_both_forms(&shown.resources(&all)))
@@ -169,16 +168,24 @@ pub(in crate::http) fn framework_info(framework: &Framework) -> FrameworkInfo {
     said
 }
 
-/// A role that is seen, with what its frameworks hold and are offered.
-pub(in crate::http) fn role(shown: Shown<'_>, role: RoleView) -> Role {
-    let held = role.allocated + role.offered;
+/// A role, with the resources that Mesos counts here: sums by name, which say nothing of reservations and allocations.
+pub(in crate::http) fn role(role: &RoleView) -> Role {
+    let amounts = (&role.allocated + &role.offered).quantities();
+    let named = |name: Name| {
+        let amount = amounts.get(&name);
+        let resource = resources::Resource::new(name, amount).ok()?;
+        (!amount.is_zero()).then(|| (&resource).into())
+    };
     Role {
-        name: role.name,
+        name: role.name.clone(),
         weight: role.weight,
         frameworks: role.frameworks.iter().map(Into::into).collect(),
-        resources: write_resources(&shown.resources(&held)),
+        resources: SCALARS.into_iter().filter_map(named).collect(),
     }
 }
+
+/// The resources that GET_ROLES shows, in its order.
+const SCALARS: [Name; 4] = [Name::Cpus, Name::Disk, Name::Gpus, Name::Mem];
 
 /// A framework's own executor.
 pub(in crate::http) fn executor(executor: ExecutorShown<'_>) -> ResponseGetExecutorsExecutor {
@@ -196,5 +203,38 @@ pub(in crate::http) fn operation(framework: &FrameworkId, known: &Known) -> Oper
     Operation {
         agent_id: Some((&known.agent).into()),
         ..known_operation(framework, conversion, &known.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Quota;
+
+    /// As in Mesos 1.11.
+    #[test]
+    fn a_role_shows_sums_of_the_four_scalars() {
+        let allocated = |text: &str, role: &str| {
+            let parsed: Resources = text.parse().unwrap();
+            parsed.allocate(&role.parse().unwrap())
+        };
+        let view = RoleView {
+            name: "eng".to_owned(),
+            weight: 1.0,
+            quota: Quota::default(),
+            consumed: Default::default(),
+            frameworks: Vec::new(),
+            allocated: allocated("mem:64;cpus:1;cpus(eng):2;ports:[1-3]", "eng"),
+            offered: allocated("cpus:0.5;bugs:1", "eng/web"),
+            reserved: Resources::default(),
+        };
+        let shown = role(&view).resources;
+        let told = |resource: &v1::schema::Resource| {
+            assert!(resource.allocation_info.is_none() && resource.reservations.is_empty());
+            let amount = resource.scalar.as_ref().unwrap().value;
+            (resource.name.clone(), amount)
+        };
+        let told: Vec<_> = shown.iter().map(told).collect();
+        assert_eq!(told, [("cpus".to_owned(), 3.5), ("mem".to_owned(), 64.0)]);
     }
 }

@@ -25,7 +25,7 @@ use v1::{Content, media};
 use super::SUBSCRIBE_PATIENCE;
 use super::decide::{Turned, turned};
 use super::desk::{Desk, Line, Opened, Place};
-use crate::master::Master;
+use crate::master::{HeartbeatWritten, Master};
 
 /// How often a stream says that it lives (SPEC 2.3).
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -262,11 +262,19 @@ impl Subscriber {
             return;
         };
         self.write(&first, ctx);
-        self.write(&Event::heartbeat(), ctx);
+        self.beat(ctx);
         for heard in held {
             self.hear(heard, ctx);
         }
-        ctx.every(HEARTBEAT, |this, ctx| this.write(&Event::heartbeat(), ctx));
+        ctx.every(HEARTBEAT, Self::beat);
+    }
+
+    /// Writes a heartbeat, which the framework's metrics count.
+    fn beat(&mut self, ctx: &mut Context<Self>) {
+        self.write(&Event::heartbeat(), ctx);
+        let scheduler = ctx.pid().clone();
+        // A count that a busy master cannot take is lost, and nothing else.
+        let _ = self.master.tell(HeartbeatWritten { scheduler });
     }
 
     fn hear(&mut self, heard: Heard, ctx: &mut Context<Self>) {

@@ -200,12 +200,17 @@ fn volumes_are_created_and_destroyed_by_the_forms_that_curl_sends() {
 
         for (path, value, status, words) in [
             ("/create-volumes", &data, StatusCode::CONFLICT, "disk"),
-            ("/destroy-volumes", &data, StatusCode::CONFLICT, "disk"),
+            (
+                "/destroy-volumes",
+                &data,
+                StatusCode::BAD_REQUEST,
+                "Invalid DESTROY operation: Persistent volumes not found",
+            ),
             (
                 "/create-volumes",
                 &whole,
                 StatusCode::BAD_REQUEST,
-                "persistent volumes only",
+                "Invalid CREATE operation on agent",
             ),
             (
                 "/destroy-volumes",
@@ -279,7 +284,7 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
                 "SHRINK_VOLUME",
                 shrink(40, 40),
                 StatusCode::BAD_REQUEST,
-                "less than the volume, 40",
+                "must be smaller than the size of 'ShrinkVolume.volume'",
             ),
             (
                 "SHRINK_VOLUME",

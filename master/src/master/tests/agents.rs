@@ -259,7 +259,7 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
         assert_eq!(
             scheduler.heard(),
             [
-                "t TASK_GONE REASON_RECONCILIATION",
+                "t TASK_DROPPED REASON_RECONCILIATION",
                 "young TASK_DROPPED REASON_RECONCILIATION"
             ]
         );

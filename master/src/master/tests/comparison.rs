@@ -224,7 +224,7 @@ fn nothing_is_offered_or_launched_until_the_two_agree() {
         );
         assert!(is_registered(&say(agent, said).await.unwrap()));
         world.settle().await;
-        let gone = format!("{lost} TASK_GONE REASON_RECONCILIATION");
+        let gone = format!("{lost} TASK_DROPPED REASON_RECONCILIATION");
         assert_eq!(story.scheduler.heard(), [gone]);
         assert_eq!(agent.heard(), [format!("disown {lost}")]);
         assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:39]"]);

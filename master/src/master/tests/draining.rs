@@ -240,6 +240,25 @@ fn a_drain_is_cancelled_until_the_agent_is_drained_and_what_was_not_told_to_end_
     });
 }
 
+/// As in Mesos; a framework that is not partition-aware goes on hearing `TASK_KILLED`.
+#[test]
+fn a_task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
+    rehearse_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+        world.drain(&a, true).await.unwrap();
+        let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
+        agent.tell(killed.clone());
+        // Sent again, as long as it is not acknowledged.
+        agent.tell(killed.clone());
+        world.settle().await;
+        let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_DRAINING";
+        assert_eq!(scheduler.heard(), [gone, gone]);
+        scheduler.tell(acknowledgement(&f, &killed));
+        world.pass(2).await;
+        assert!(world.whims.state().gone.contains_key(&a));
+    });
+}
+
 #[test]
 fn an_agent_that_was_to_be_gone_when_it_is_drained_is() {
     rehearse_network(|network| async move {

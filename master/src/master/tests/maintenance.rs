@@ -238,6 +238,9 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
             scheduler.heard(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
+        let message = scheduler.statuses().pop().unwrap().message;
+        let words = "Agent host-1 removed: Operator initiated 'Machine DOWN'";
+        assert_eq!(message, words);
         let told = world.allocator();
         assert_eq!(told, ["agent S0 active false", "no agent S0"]);
         assert!(world.whims.state().agents.is_empty());
@@ -426,7 +429,7 @@ fn an_agent_that_was_out_of_reach_when_its_machine_went_goes_when_it_comes_and_s
         assert_eq!(other.heard(), [""; 0]);
 
         world.refuses(&mut agent, &a).await;
-        let over = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
+        let over = "t TASK_LOST REASON_SLAVE_REMOVED";
         assert_eq!(scheduler.heard(), [over], "that it is lost all have heard");
         assert!(world.whims.state().unreachable.is_empty());
         // Else it would come back with a task that was called gone.

@@ -57,6 +57,37 @@ fn grant_to(role: &str, framework: &FrameworkId, agent: &AgentId, text: &str) ->
     }
 }
 
+/// As in Mesos: resources of a role are those of its subtree, its frameworks are its own.
+#[test]
+fn a_role_shows_the_resources_of_the_roles_below_it() {
+    rehearse_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let operator = world.member("operator", "operator", Role::Operator).await;
+        let (_agent, a) = world.agent("agent-1").await;
+        let deep = |info: &mut FrameworkInfo| info.roles = ["eng/web/api".to_owned()].into();
+        let (scheduler, f) = world.framework("web", deep).await;
+        world
+            .grant(vec![grant_to("eng/web/api", &f, &a, "cpus:2;mem:64")])
+            .await;
+        let offer = scheduler.offers().pop().unwrap();
+        let mut task = task("t", &a, "cpus:2");
+        task.resources = task.resources.allocate(&"eng/web/api".parse().unwrap());
+        scheduler.tell(accept(&f, &[&offer], vec![task]));
+        world
+            .grant(vec![grant_to("eng/web/api", &f, &a, "cpus:1")])
+            .await;
+        for name in ["eng", "eng/web", "eng/web/api"] {
+            let role = operator.role(name).await;
+            assert_eq!(role.allocated.unallocate(), resources("cpus:2"), "{name}");
+            assert_eq!(role.offered.unallocate(), resources("cpus:1"), "{name}");
+            assert_eq!(role.consumed, "cpus:2".parse().unwrap(), "{name}");
+            let own = name == "eng/web/api";
+            assert_eq!(role.frameworks.contains(&f), own, "{name}");
+        }
+        assert!(operator.role("*").await.allocated.is_empty());
+    });
+}
+
 /// SPEC 3.4.
 #[test]
 fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
@@ -96,7 +127,8 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
         assert_eq!(world.allocator(), told);
         let role = operator.role("eng").await;
         assert_eq!(role.quota, quota("", "cpus:4"));
-        assert_eq!(role.offered.unallocate(), resources("cpus:1;mem:64"));
+        // With that of the role below.
+        assert_eq!(role.offered.unallocate(), resources("cpus:2;mem:64"));
 
         let below = quotas(&[("eng", quota("", "cpus:1"))], false);
         let refused = operator.ask(below.clone()).await;

@@ -40,7 +40,7 @@ where
 
 #[test]
 fn a_lost_agents_tasks_end_in_mesos_words() {
-    for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Gone)] {
+    for is_aware in [false, true] {
         let left = rehearse_network(|network| {
             after(network, is_aware, |world, agent, agent_id| async move {
                 agent.tell(UnregisterAgent { agent_id });
@@ -48,7 +48,7 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
             })
         });
         let message = "Agent agent-1 removed: the agent unregistered".to_owned();
-        assert_eq!(left, (state, Some(Reason::AgentRemoved), message));
+        assert_eq!(left, (TaskState::Lost, Some(Reason::AgentRemoved), message));
     }
     for (is_aware, state, reason) in [
         (false, TaskState::Lost, Reason::AgentRemoved),
@@ -78,6 +78,36 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
         });
         let message = "health check timed out".to_owned();
         assert_eq!(silent, (state, Some(Reason::AgentRemoved), message));
+    }
+}
+
+/// As in Mesos, where the agent answers that it does not know the task.
+#[test]
+fn a_task_that_its_agent_came_back_without_is_dropped_by_the_agent() {
+    for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Dropped)] {
+        let change = if is_aware {
+            aware
+        } else {
+            |_: &mut FrameworkInfo| {}
+        };
+        rehearse_network(|network| async move {
+            let world = World::new(network, Config::default()).await;
+            let (agent, a) = world.agent("agent-1").await;
+            let (scheduler, f) = world.framework("web", change).await;
+            let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+            scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+            world.settle().await;
+            agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+            world.settle().await;
+            register(&agent, Some(a.clone()), Vec::new()).await.unwrap();
+            world.settle().await;
+            let status = scheduler.statuses().pop().unwrap();
+            assert_eq!(
+                (status.state, status.source, status.reason),
+                (state, Source::Agent, Some(Reason::Reconciliation))
+            );
+            assert_eq!(status.message, "Reconciliation: task unknown to the agent");
+        });
     }
 }
 

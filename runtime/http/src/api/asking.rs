@@ -22,6 +22,7 @@ use v1::{Content, Form, Invalid, Limits, Message};
 use super::refusal::Refusal;
 use crate::door::Source;
 use crate::large::{Line, Turn};
+use crate::methods;
 
 /// The most bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;
@@ -73,7 +74,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
     async fn read_body(node: &Node, request: Request, streams: bool) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         if parts.method != Method::POST {
-            let problem = format!("{} is not served here: expected POST", parts.method);
+            let problem = methods::not_allowed(&parts.method, ["POST"].into_iter());
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, problem));
         }
         let headers = plain(parts.headers)?;
@@ -86,7 +87,7 @@ impl<C: Message + Default + Send + 'static> Asked<C> {
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
             Content::Stream(form) if streams => (form, first_record(body).await?),
-            Content::Stream(_) => return Err(no_stream(&headers, "a call")),
+            Content::Stream(_) => return Err(no_stream()),
         };
         let small = read_small(form, &bytes);
         let (is_large, mut turn) = (small.is_none(), None);
@@ -163,11 +164,9 @@ impl Whole {
 }
 
 /// What is one message came as a stream.
-fn no_stream(headers: &HeaderMap, what: impl Display) -> Refusal {
-    let found = value(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
-    let forms = "application/json or application/x-protobuf";
-    let expected = format!("{forms}, since {what} is one message");
-    Refused::Unsupported(Invalid::new("Content-Type", found, expected)).into()
+fn no_stream() -> Refusal {
+    let (header, expected) = ("Content-Type", media::FORMS);
+    Refused::Unsupported { header, expected }.into()
 }
 
 /// What these bytes say; none if that is large.
@@ -222,7 +221,7 @@ fn check_plain(headers: &HeaderMap) -> Result<(), Refusal> {
         Some(found) => {
             let found: String = found.chars().take(80).collect();
             let bad = Invalid::new("Content-Encoding", found, "none, or identity");
-            Err(Refused::Unsupported(bad).into())
+            Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, bad))
         }
     }
 }
@@ -294,7 +293,12 @@ impl<C> Asked<C> {
     /// Refuses a call of this name if it came as the first of a stream: it is one message.
     pub fn expect_one(&self, name: impl Display) -> Result<(), Refusal> {
         match self.is_streamed {
-            true => Err(no_stream(&self.headers, name)),
+            true => {
+                let problem = format!(
+                    "Streaming 'Content-Type' application/recordio is not supported for {name} call"
+                );
+                Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, problem))
+            }
             false => Ok(()),
         }
     }
@@ -405,13 +409,17 @@ mod tests {
                 (
                     request("GET", json, ""),
                     405,
-                    "GET is not served here: expected POST",
+                    "405 Method Not Allowed. Expecting one of { 'POST' }, but received 'GET'.",
                 ),
-                (request("POST", None, "{}"), 400, "Content-Type is `absent`"),
+                (
+                    request("POST", None, "{}"),
+                    400,
+                    "Expecting 'Content-Type' to be present",
+                ),
                 (
                     request("POST", Some("text/plain"), "{}"),
                     415,
-                    "Content-Type is `text/plain`",
+                    "Expecting 'Content-Type' of application/json or application/x-protobuf",
                 ),
                 (request("POST", json, "{"), 400, "expected"),
                 (

@@ -54,6 +54,7 @@ impl Describe<AgentInfo> for AgentSaid<'_> {
             .resources(say_resources(self.resources))
             .attributes(Each(&info.attributes))
             .id(self.id)
+            .checkpoint(Some(true))
             .port(Some(i32::from(info.port)))
             .domain(info.domain.as_ref().map(DomainInfo::from));
     }

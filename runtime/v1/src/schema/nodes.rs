@@ -15,6 +15,8 @@ messages! {
         5 attributes: Vec<Attribute>,
         /// Absent until a master has admitted it.
         6 id: Option<AgentID>,
+        /// Whether it keeps what outlives it: agents of recent Mesos always do.
+        7 checkpoint: Option<bool> = Bool(false),
         8 port: Option<i32> = Signed(5051),
         10 domain: Option<DomainInfo>,
     }

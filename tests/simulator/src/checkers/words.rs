@@ -5,7 +5,8 @@ use protocol::{Reason, Source, TaskState, TaskStatus};
 /// Whether a master says only that it does not know the task, or knows of its agent alone that it cannot be reached or is gone.
 pub(super) fn is_ignorance(status: &TaskStatus) -> bool {
     use TaskState::{Dropped, Gone, GoneByOperator, Lost, Unknown, Unreachable};
-    let own = status.source == Source::Master && status.uuid.is_none();
+    let is_missed = status.source == Source::Agent && status.reason == Some(Reason::Reconciliation);
+    let own = (status.source == Source::Master || is_missed) && status.uuid.is_none();
     let knows_no_end = matches!(status.state, Dropped | Gone | Lost | Unknown | Unreachable);
     own && (knows_no_end || status.state == GoneByOperator && is_an_answer(status))
 }

@@ -84,10 +84,11 @@ fn calls_events_offers_operations_and_ends_of_tasks_are_counted_by_framework() {
             ("calls/subscribe", 2),
             ("calls/suppress", 1),
             ("calls/update_framework", 1),
-            // Subscribed twice, three offers, a task that is refused and one that is reconciled, and the old stream's end, before which
+            // Subscribed twice, each time with a heartbeat, three offers, a task that is refused and one that is reconciled, and the old stream's end, before which
             // its offer is not rescinded.
-            ("events", 8),
+            ("events", 10),
             ("events/error", 1),
+            ("events/heartbeat", 2),
             ("events/offers", 3),
             ("events/subscribed", 2),
             ("events/update", 2),

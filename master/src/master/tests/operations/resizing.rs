@@ -129,7 +129,10 @@ fn an_operator_resizes_a_volume_that_is_only_offered_and_none_that_a_task_uses()
         );
         let refused = story.operate(shrink(volume("v", 35), 35)).await;
         let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("less than the volume, 35"), "{refused}");
+        assert!(
+            refused.contains("must be smaller than the size of 'ShrinkVolume.volume'"),
+            "{refused}"
+        );
 
         let offer = story
             .offer(resources("cpus:1") + Resources::from(volume("v", 35)))

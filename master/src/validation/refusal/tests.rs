@@ -1,0 +1,210 @@
+//! Refusals of operations: the message of each rule of Mesos.
+
+use resources::{Annotations, Name, Role};
+
+use super::*;
+
+fn role(name: &str) -> Role {
+    Role::new(name).unwrap()
+}
+
+fn annotated(name: Name, amount: u32, change: impl FnOnce(&mut Annotations)) -> Resource {
+    let mut annotations = Annotations {
+        reservations: vec![Reservation::dynamic(role("ads"), Some("ops"))],
+        ..Annotations::default()
+    };
+    change(&mut annotations);
+    Resource::annotated(name, Scalar::whole(amount), annotations).unwrap()
+}
+
+fn volume(id: &str, change: impl FnOnce(&mut Annotations)) -> Resource {
+    annotated(Name::Disk, 64, |annotations| {
+        let disk = DiskInfo::persistent(id, Some("ops"), "data");
+        annotations.disk = Some(Box::new(disk));
+        change(annotations);
+    })
+}
+
+fn nothing(_: &mut Annotations) {}
+
+/// What is wrong with an operation of a framework of role `ads` and principal `ops`, on an agent that has volume `v` and uses `u`.
+fn of_framework(conversion: Conversion) -> Option<String> {
+    let mut info = FrameworkInfo::new("alice", "web");
+    info.principal = Some("ops".to_owned());
+    let id = FrameworkId::new("f").unwrap();
+    let rules = OperationRules {
+        framework: Some((&id, &info)),
+        total: &Resources::from_iter([volume("v", nothing), volume("u", nothing)]),
+        held: &Resources::from(volume("u", nothing)).allocate(&role("ads")),
+    };
+    rules.broken_by(&conversion.allocated(Some(&role("ads"))))
+}
+
+fn reserve(resource: Resource) -> Conversion {
+    Conversion::Reserve {
+        resources: resource.into(),
+    }
+}
+
+fn create(volume: Resource) -> Conversion {
+    Conversion::Create {
+        volumes: volume.into(),
+    }
+}
+
+fn destroy(id: &str) -> Conversion {
+    Conversion::Destroy {
+        volumes: volume(id, nothing).into(),
+    }
+}
+
+#[test]
+fn reservations_are_refused_in_mesos_words() {
+    let cpus = |change: fn(&mut Annotations)| annotated(Name::Cpus, 2, change);
+    for (conversion, words) in [
+        (reserve(cpus(nothing)), None),
+        (
+            reserve(cpus(|it| it.reservations.clear())),
+            Some("Resource cpus(allocated: ads):2 is not dynamically reserved"),
+        ),
+        (
+            reserve(cpus(|it| it.reservations[0].kind = ReservationKind::Static)),
+            Some(
+                "Resource cpus(allocated: ads)(reservations: [(STATIC,ads,ops)]):2 is not dynamically reserved",
+            ),
+        ),
+        (
+            reserve(cpus(|it| it.reservations[0].principal = None)),
+            Some(
+                "A reserve operation was attempted by principal 'ops', but there is a reserved resource in the request with no principal set",
+            ),
+        ),
+        (
+            reserve(cpus(|it| it.reservations[0].principal = Some("eve".into()))),
+            Some(
+                "A reserve operation was attempted by authenticated principal 'ops', which does not match a reserved resource in the request with principal 'eve'",
+            ),
+        ),
+        (
+            reserve(cpus(|it| it.reservations[0].role = role("dev"))),
+            Some(
+                "A reserve operation was attempted for a resource with role 'dev', but the resource was allocated to role 'ads'",
+            ),
+        ),
+        (
+            Conversion::Unreserve {
+                resources: volume("v", nothing).into(),
+            },
+            Some(
+                "A dynamically reserved persistent volume disk(allocated: ads)(reservations: [(DYNAMIC,ads,ops)])[v:data]:64 cannot be unreserved directly. Please destroy the persistent volume first then unreserve the resource",
+            ),
+        ),
+    ] {
+        assert_eq!(of_framework(conversion).as_deref(), words);
+    }
+}
+
+#[test]
+fn volumes_are_refused_in_mesos_words() {
+    for (conversion, words) in [
+        (create(volume("new", nothing)), None),
+        (
+            create(annotated(Name::Disk, 1, nothing)),
+            Some(
+                "Not a persistent volume: Resource disk(allocated: ads)(reservations: [(DYNAMIC,ads,ops)]):1 does not have DiskInfo",
+            ),
+        ),
+        (
+            create(volume("new", |it| it.reservations.clear())),
+            Some(
+                "Invalid resources: Invalid DiskInfo: Persistent volumes cannot be created from unreserved resources",
+            ),
+        ),
+        (
+            create(volume("new", |it| {
+                it.disk.as_mut().unwrap().volume.as_mut().unwrap().mode = VolumeMode::ReadOnly;
+            })),
+            Some("Not a persistent volume: Read-only persistent volume not supported"),
+        ),
+        (
+            create(volume("v", nothing)),
+            Some("Persistence ID 'v' is not unique"),
+        ),
+        (
+            create(volume("new", |it| it.shared = true)),
+            Some(
+                "Create volume operation for 'disk(allocated: ads)(reservations: [(DYNAMIC,ads,ops)])[new:data]<SHARED>:64' has been attempted by framework 'f' with no SHARED_RESOURCES capability",
+            ),
+        ),
+        (destroy("v"), None),
+        (destroy("new"), Some("Persistent volumes not found")),
+        (destroy("u"), Some("Persistent volumes in use")),
+    ] {
+        assert_eq!(of_framework(conversion).as_deref(), words);
+    }
+}
+
+#[test]
+fn resizes_are_refused_in_mesos_words() {
+    let grow = |volume, amount| Conversion::GrowVolume {
+        volume,
+        addition: annotated(Name::Disk, amount, nothing),
+    };
+    let shrink = |volume, amount| Conversion::ShrinkVolume {
+        volume,
+        subtract: Scalar::whole(amount),
+    };
+    let mount = |annotations: &mut Annotations| {
+        let disk = annotations.disk.as_mut().unwrap();
+        disk.source = Some(DiskSource::new(SourceKind::Mount));
+    };
+    for (conversion, words) in [
+        (grow(volume("v", nothing), 1), None),
+        (
+            grow(volume("v", nothing), 0),
+            Some("The size of 'GrowVolume.addition' field must be greater than zero"),
+        ),
+        (
+            grow(volume("v", |it| it.shared = true), 1),
+            Some("Growing a shared persistent volume is not supported"),
+        ),
+        (shrink(volume("v", nothing), 1), None),
+        (
+            shrink(volume("v", nothing), 0),
+            Some("Value of 'ShrinkVolume.subtract' must be greater than zero"),
+        ),
+        (
+            shrink(volume("v", nothing), 64),
+            Some(
+                "Value of 'ShrinkVolume.subtract' must be smaller than the size of 'ShrinkVolume.volume'",
+            ),
+        ),
+        (
+            shrink(volume("v", mount), 1),
+            Some("Shrinking a volume on a MOUNT disk is not supported"),
+        ),
+        (
+            shrink(annotated(Name::Disk, 64, nothing), 1),
+            Some(
+                "Invalid persistent volume in the 'ShrinkVolume.volume' field: Resource disk(allocated: ads)(reservations: [(DYNAMIC,ads,ops)]):64 does not have DiskInfo",
+            ),
+        ),
+    ] {
+        assert_eq!(of_framework(conversion).as_deref(), words);
+    }
+}
+
+#[test]
+fn what_lacks_is_told_as_by_mesos() {
+    let ports: Resources = "ports:[1-2,5-5]".parse().unwrap();
+    let left = Resources::from(annotated(Name::Cpus, 1, nothing)) + ports;
+    let words = "cpus(reservations: [(DYNAMIC,ads,ops)]):1";
+    let told = lacking(&left, &Resources::from(annotated(Name::Cpus, 2, nothing)));
+    assert!(
+        told.contains(words) && told.contains("ports:[1-2, 5-5]"),
+        "{told}"
+    );
+    let ending = " does not contain cpus(reservations: [(DYNAMIC,ads,ops)]):2";
+    assert!(told.ends_with(ending), "{told}");
+    assert!(lacking(&Resources::default(), &left).starts_with("{} does"));
+}
