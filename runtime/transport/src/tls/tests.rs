@@ -309,4 +309,9 @@ fn an_expired_certificate_is_not_shown() {
         assert!(error.starts_with(words), "{error}");
         assert!(tls.renew(&shown(valid)).is_err());
     }
+    // One that stands behind it is for the clients to judge.
+    let expired = shown([-2 * DAY, -DAY]).certificate;
+    let mut own = shown([-60, DAY]);
+    own.certificate += &expired;
+    assert!(Tls::new(&own, &clock).is_ok());
 }
