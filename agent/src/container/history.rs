@@ -240,7 +240,8 @@ mod tests {
         let now = Timestamp::default();
         let mut status = TaskStatus::new(task_id.clone(), TaskState::Failed, Source::Executor, now);
         status.message = "x".repeat(BYTES_PER_TASK);
-        long.told.insert(task_id, vec![Arc::new(status); 10]);
+        let status = Arc::new(status);
+        long.told.insert(task_id, vec![status; 10]);
         let mut history = History::new(1000);
         history.run_over(long);
         assert_eq!(history.tasks, 11);
