@@ -137,7 +137,8 @@ fn output_of_a_live_executor_is_bounded() {
         assert_eq!(std::fs::read(path("stdout")).unwrap(), b"");
         assert_eq!(
             std::fs::read(path("stdout.1")).unwrap(),
-            b"0123456789 and more"
+            b"9 and more",
+            "its last bytes, as many as the bound"
         );
         assert_eq!(std::fs::read(path("stderr")).unwrap(), b"0123456789");
     });
@@ -172,5 +173,21 @@ fn an_agent_that_cannot_write_suspends_itself_until_it_can() {
         assert_eq!(suspensions()[2..], [None]);
         run(&world, "runs").await;
         assert_eq!(world.stage.launched.lock().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn an_agent_whose_disk_hangs_suspends_itself_until_it_goes_on() {
+    world(fixture(true, quick), |world| async move {
+        let suspensions = || world.master.heard.lock().unwrap().suspensions.clone();
+        world.node.slow_blocking(Duration::from_secs(100));
+        world.advance(25).await;
+        assert_eq!(suspensions(), [], "a look may take some intervals");
+        world.advance(30).await;
+        assert_eq!(suspensions().len(), 1);
+        assert!(suspensions()[0].is_some());
+        world.node.slow_blocking(Duration::ZERO);
+        world.advance(100).await;
+        assert_eq!(suspensions()[1..], [None]);
     });
 }

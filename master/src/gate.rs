@@ -5,10 +5,11 @@
 //! for launches on it: what runs already has nothing to do with the operation. Who has no line passes, and costs one look at an empty map. Bounded by agent; of
 //! one that is full its agent is told nothing more, and must register again. It decides neither what may go nor when.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use protocol::message::operation::ApplyOperation;
-use protocol::{AgentId, FrameworkId, TaskInfo};
+use protocol::{AgentId, ExecutorId, FrameworkId, TaskId, TaskInfo};
 use runtime::Pid;
 
 use crate::effects::ToAgent;
@@ -33,6 +34,22 @@ enum Waiting {
     Message(Box<ToAgent>),
 }
 
+/// What a launch that waits begins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Begun {
+    Task(TaskId),
+    /// `None` is the agent's own for a command.
+    Executor(Option<ExecutorId>),
+}
+
+/// What waits for one agent, first come first.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    waiting: VecDeque<Waiting>,
+    /// How often its launches begin each of these, so that a kill need not look through the line.
+    begun: BTreeMap<(FrameworkId, Begun), usize>,
+}
+
 /// Too many wait for this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
@@ -40,14 +57,14 @@ pub(crate) struct Full;
 /// All lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate {
-    lines: BTreeMap<Pid, VecDeque<Waiting>>,
+    lines: BTreeMap<Pid, Line>,
 }
 
 impl Gate {
     /// An operation of that serial is for this agent, once the registry has it.
     pub fn close(&mut self, pid: &Pid, agent: AgentId, serial: u64) -> Result<(), Full> {
         let line = self.lines.entry(pid.clone()).or_default();
-        stand(line, Waiting::Operation(agent, serial))
+        line.push(Waiting::Operation(agent, serial))
     }
 
     /// Gives the message back if nothing that it must follow waits for its agent; else it waits as well.
@@ -57,8 +74,10 @@ impl Gate {
         }
         match self.lines.get_mut(pid) {
             None => Ok(Some(message)),
-            Some(line) if !line.iter().any(|first| precedes(first, &message)) => Ok(Some(message)),
-            Some(line) => stand(line, Waiting::Message(Box::new(message))).map(|()| None),
+            Some(line) if !line.holds(&message) => Ok(Some(message)),
+            Some(line) => line
+                .push(Waiting::Message(Box::new(message)))
+                .map(|()| None),
         }
     }
 
@@ -72,14 +91,14 @@ impl Gate {
         let Some(line) = self.lines.get_mut(pid) else {
             return released;
         };
-        while let Some(first) = line.pop_front() {
+        while let Some(first) = line.pop() {
             match first {
                 Waiting::Message(message) => released.push(*message),
                 Waiting::Operation(agent, serial) => match decide(&agent, serial) {
                     Release::Send(apply) => released.push(ToAgent::Apply(agent, apply)),
                     Release::Skip => {}
                     Release::Wait => {
-                        line.push_front(Waiting::Operation(agent, serial));
+                        line.waiting.push_front(Waiting::Operation(agent, serial));
                         return released;
                     }
                 },
@@ -96,47 +115,74 @@ impl Gate {
             Waiting::Message(message) => Some(*message),
             Waiting::Operation(..) => None,
         };
-        line.into_iter().filter_map(message).collect()
+        line.waiting.into_iter().filter_map(message).collect()
     }
 }
 
-/// Whether `message` must not reach the agent before `first`, which waits.
-fn precedes(first: &Waiting, message: &ToAgent) -> bool {
-    let launch = match first {
-        Waiting::Message(first) => match first.as_ref() {
-            ToAgent::Run(launch) => Some(launch),
-            _ => None,
-        },
-        Waiting::Operation(..) => None,
-    };
-    let launches = |framework: &FrameworkId, is_concerned: &dyn Fn(&TaskInfo) -> bool| {
-        launch.is_some_and(|launch| {
-            launch.framework.id.as_ref() == Some(framework) && launch.tasks.iter().any(is_concerned)
-        })
-    };
-    match message {
-        ToAgent::Kill(kill) => launches(&kill.framework_id, &|task| task.task_id == kill.task_id),
-        ToAgent::EndExecutor(end) => launches(&end.framework_id, &|task| {
-            let executor = task.executor.as_ref();
-            executor.is_none_or(|executor| executor.executor_id == end.executor_id)
-        }),
-        _ => true,
+impl Line {
+    /// Whether this message must not reach the agent before something that waits.
+    fn holds(&self, message: &ToAgent) -> bool {
+        let begins =
+            |framework: &FrameworkId, begun| self.begun.contains_key(&(framework.clone(), begun));
+        match message {
+            ToAgent::Kill(kill) => begins(&kill.framework_id, Begun::Task(kill.task_id.clone())),
+            ToAgent::EndExecutor(end) => {
+                let own = Begun::Executor(Some(end.executor_id.clone()));
+                begins(&end.framework_id, own) || begins(&end.framework_id, Begun::Executor(None))
+            }
+            _ => !self.waiting.is_empty(),
+        }
+    }
+
+    fn push(&mut self, waiting: Waiting) -> Result<(), Full> {
+        if self.waiting.len() >= LINE_MAX {
+            return Err(Full);
+        }
+        for begun in begun_by(&waiting) {
+            *self.begun.entry(begun).or_default() += 1;
+        }
+        self.waiting.push_back(waiting);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let first = self.waiting.pop_front()?;
+        for begun in begun_by(&first) {
+            if let Entry::Occupied(mut count) = self.begun.entry(begun) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        Some(first)
     }
 }
 
-fn stand(line: &mut VecDeque<Waiting>, waiting: Waiting) -> Result<(), Full> {
-    if line.len() >= LINE_MAX {
-        return Err(Full);
-    }
-    line.push_back(waiting);
-    Ok(())
+fn begun_by(waiting: &Waiting) -> Vec<(FrameworkId, Begun)> {
+    let Waiting::Message(message) = waiting else {
+        return Vec::new();
+    };
+    let ToAgent::Run(launch) = message.as_ref() else {
+        return Vec::new();
+    };
+    let Some(framework) = &launch.framework.id else {
+        return Vec::new();
+    };
+    let begun = |task: &TaskInfo| {
+        let executor = task.executor.as_ref();
+        let executor = executor.map(|executor| executor.executor_id.clone());
+        [Begun::Task(task.task_id.clone()), Begun::Executor(executor)]
+    };
+    let all = launch.tasks.iter().flat_map(begun);
+    all.map(|begun| (framework.clone(), begun)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use protocol::FrameworkInfo;
     use protocol::message::scheduler::KillTask;
     use protocol::message::task::RunTasks;
-    use protocol::{FrameworkInfo, TaskId};
     use resources::{Conversion, Resources};
     use runtime::NodeId;
 
@@ -227,6 +273,24 @@ mod tests {
         assert_eq!(gate.pass(&one, kill("f", "waits")), Ok(None));
         let released = gate.release(&one, |_, _| Release::Skip);
         assert_eq!(released, [launch("f", "waits"), kill("f", "waits")]);
+    }
+
+    #[test]
+    fn kill_passes_once_its_launch_is_released() {
+        let (mut gate, one) = (Gate::default(), pid("one"));
+        gate.close(&one, agent(), 1).unwrap();
+        gate.pass(&one, launch("f", "again")).unwrap();
+        gate.close(&one, agent(), 2).unwrap();
+        gate.pass(&one, launch("f", "again")).unwrap();
+        gate.close(&one, agent(), 3).unwrap();
+        for (last, passes) in [(1, false), (2, true)] {
+            gate.release(&one, |_, serial| match serial <= last {
+                true => Release::Skip,
+                false => Release::Wait,
+            });
+            let passed = gate.clone().pass(&one, kill("f", "again")).unwrap();
+            assert_eq!(passed.is_some(), passes, "after operation {last}");
+        }
     }
 
     #[test]

@@ -213,7 +213,8 @@ pub struct AgentFlags {
     /// Sandboxes of ended executors that are kept at most; the oldest are removed first [default: 10000]
     #[arg(long, env = "MEROS_MAX_COMPLETED_SANDBOXES", value_name = "COUNT")]
     pub max_completed_sandboxes: Option<usize>,
-    /// Size of a task's `stdout`, and of its `stderr`, at which it is moved to `stdout.1`, which replaces the one before; 0B is no bound
+    /// Bound of a task's `stdout`, and of its `stderr`; each is looked at every 5secs. The last so many bytes of a larger one are moved to
+    /// `stdout.1`, which replaces the one before, and the earlier bytes are cut; lines written in between may be lost. 0B is no bound
     /// [default: 100MB]
     #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
     pub max_output_size: Option<u64>,

@@ -169,10 +169,7 @@ where
         };
         if left_out > 0 {
             SystemTime.format_time(&mut writer)?;
-            writeln!(
-                writer,
-                "  WARN log lines like the next one left out count={left_out}"
-            )?;
+            writeln!(writer, "  WARN similar log lines left out count={left_out}")?;
         }
         self.format.format_event(ctx, writer, event)
     }

@@ -258,7 +258,7 @@ impl Judge<'_> {
             Rule::Only(accepted, _) if accepts(accepted, value) => Ok(()),
             Rule::Only(accepted, advice) => {
                 let expected = accepted.join("` or `");
-                let problem = format!("expected `{expected}` or nothing: {advice}");
+                let problem = format!("expected `{expected}`; else leave it out: {advice}");
                 Err(refused(&with_value(setting, value), &problem))
             }
             Rule::Refused(advice) => {

@@ -10,7 +10,7 @@
 pub mod outcome;
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
@@ -292,7 +292,7 @@ impl Runner {
         if running.sweeps > SWEEPS_MAX {
             return self.finish(termination, false, ctx);
         }
-        kill_descendants(running.main);
+        kill_descendants(running);
         // A killed child wakes us; a child that forked meanwhile does not.
         ctx.after(SWEEP_INTERVAL, Self::reap);
     }
@@ -342,8 +342,7 @@ impl Runner {
                 if let Some(running) = &runner.running
                     && running.kill.is_due(ctx.clock().now())
                 {
-                    kill_descendants(running.main);
-                    let _ = kill(ProcessId::from_raw(running.main), Signal::SIGKILL);
+                    kill_descendants(running);
                     runner.reap(ctx);
                 }
             });
@@ -352,7 +351,7 @@ impl Runner {
 }
 
 /// Asks the main process's group, and every other descendant of this executor, to end. Each process gets one SIGTERM: many take a
-/// second one for impatience. Stopped processes go on, to handle it.
+/// second one for impatience. Stopped processes go on, to handle it. The main process is not reaped yet, so its id is its own.
 fn terminate(main: i32) {
     let group = ProcessId::from_raw(main);
     // In one step, so that no process of the group that forks meanwhile is missed.
@@ -373,14 +372,31 @@ fn terminate(main: i32) {
 }
 
 /// Kills the main process's group, and everything that descends from this executor.
-fn kill_descendants(main: i32) {
-    let _ = killpg(ProcessId::from_raw(main), Signal::SIGKILL);
-    if let Ok(processes) = procfs::processes() {
-        kill_all(&procfs::descendants(
-            &processes,
-            &[ProcessId::this().as_raw()],
-        ));
+fn kill_descendants(running: &Running) {
+    let processes = procfs::processes().unwrap_or_default();
+    let own = procfs::descendants(&processes, &[ProcessId::this().as_raw()]);
+    let (main, is_reaped) = (running.main, running.ended.is_some());
+    if is_group_ours(main, is_reaped, &processes, &own) {
+        // In one step, so that no process of the group that forks meanwhile is missed.
+        let _ = killpg(ProcessId::from_raw(main), Signal::SIGKILL);
     }
+    if !is_reaped {
+        let _ = kill(ProcessId::from_raw(main), Signal::SIGKILL);
+    }
+    kill_all(&own);
+}
+
+/// Whether the main process's id still names the task's group. Once that process is reaped and no process of the task is in the group,
+/// the kernel may give the id to another.
+fn is_group_ours(
+    main: i32,
+    is_reaped: bool,
+    processes: &[procfs::Process],
+    own: &BTreeSet<i32>,
+) -> bool {
+    let is_in_group =
+        |process: &procfs::Process| process.group == main && own.contains(&process.pid);
+    !is_reaped || processes.iter().any(is_in_group)
 }
 
 fn status(task_id: &TaskId, state: TaskState, ctx: &Context<Runner>) -> TaskStatus {
@@ -504,5 +520,23 @@ impl Handler<Finished> for Runner {
             None => self.waiting.push(promise),
         }
         reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_a_reaped_process_is_ours_while_a_descendant_is_in_it() {
+        let process = |line: &str| procfs::parse_stat(line).unwrap();
+        let rest = "7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0";
+        let left = process(&format!("12 (left) S 1 10 {rest}"));
+        let stranger = process(&format!("13 (stranger) S 1 11 {rest}"));
+        let own = BTreeSet::from([12]);
+        let is_ours = |main, is_reaped| is_group_ours(main, is_reaped, &[left, stranger], &own);
+        assert!(is_ours(11, false), "a zombie at least is in it");
+        assert!(is_ours(10, true));
+        assert!(!is_ours(11, true), "it is a stranger's by now");
     }
 }

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use protocol::task::Labels;
-use protocol::{FrameworkId, FrameworkInfo, TaskInfo};
+use protocol::task::labels_bytes;
+use protocol::{CommandInfo, ExecutorInfo, FrameworkId, FrameworkInfo, TaskInfo, TaskStatus};
 
 use super::events::ContainerView;
 
@@ -107,37 +107,30 @@ impl History {
 /// How many tasks a run counts as.
 fn weight(run: &ContainerView) -> usize {
     let long = |bytes: usize| bytes / BYTES_PER_TASK;
-    let tasks = run.completed.iter().map(|(task, _)| long(text_bytes(task)));
+    let told = |task: &TaskInfo| run.told.get(&task.task_id).into_iter().flatten();
+    let statuses = |task| -> usize { told(task).map(|status| status_bytes(status)).sum() };
+    let tasks = { run.completed.iter() }.map(|(task, _)| long(task_bytes(task) + statuses(task)));
     let executor = long(labels_bytes(&run.executor.labels));
     run.completed.len().max(1) + tasks.sum::<usize>() + executor
 }
 
-fn text_bytes(task: &TaskInfo) -> usize {
-    let executor = task.executor.as_ref();
-    let commands = task.command.iter().chain(executor.map(|own| &own.command));
-    let commands: usize = commands
-        .map(|command| {
-            let arguments: usize = command.arguments.iter().map(String::len).sum();
-            command.value.len() + arguments + labels_bytes(&command.environment)
-        })
-        .sum();
-    let labels = executor.map_or(0, |executor| labels_bytes(&executor.labels));
-    task.name.len() + labels_bytes(&task.labels) + labels + commands
+fn task_bytes(task: &TaskInfo) -> usize {
+    let command = task.command.as_ref().map_or(0, CommandInfo::text_bytes);
+    let executor = task.executor.as_ref().map_or(0, ExecutorInfo::text_bytes);
+    task.name.len() + labels_bytes(&task.labels) + command + executor
 }
 
-fn labels_bytes(labels: &Labels) -> usize {
-    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
-    labels.iter().map(bytes).sum()
+fn status_bytes(status: &TaskStatus) -> usize {
+    status.message.len() + labels_bytes(&status.labels)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use protocol::{
-        AgentId, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, TaskId, TaskInfo, TaskState,
-    };
+    use protocol::{AgentId, ContainerId, ExecutorId, Source, TaskId, TaskState};
     use resources::Resources;
+    use runtime::Timestamp;
 
     use super::*;
     use crate::container::machine::Phase;
@@ -238,6 +231,20 @@ mod tests {
             history.run_over(long);
         }
         assert_eq!(ids(&history).len(), 77);
+    }
+
+    #[test]
+    fn a_task_with_long_statuses_counts_as_several() {
+        let mut long = run("a", 0, 1);
+        let task_id = long.tasks[0].0.task_id.clone();
+        let now = Timestamp::default();
+        let mut status = TaskStatus::new(task_id.clone(), TaskState::Failed, Source::Executor, now);
+        status.message = "x".repeat(BYTES_PER_TASK);
+        let status = Arc::new(status);
+        long.told.insert(task_id, vec![status; 10]);
+        let mut history = History::new(1000);
+        history.run_over(long);
+        assert_eq!(history.tasks, 11);
     }
 
     #[test]

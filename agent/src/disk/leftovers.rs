@@ -1,14 +1,14 @@
 //! Leftovers: the sandboxes of ended executors and what was set aside in `meta`. Finds them when the agent starts, and removes them.
 //!
-//! Blocking functions. No link is followed, so that the volume which a sandbox links to stays; a sandbox in which something is mounted stays
-//! as well. Decides nothing: see [`super::schedule`].
+//! Blocking functions. No link is followed and no mount is entered, so that the volume which a sandbox links to stays, and so does a file
+//! system that is mounted in one. Decides nothing: see [`super::schedule`].
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 use std::time::{Duration, UNIX_EPOCH};
@@ -117,23 +117,11 @@ fn age(entry: &DirEntry, now: Timestamp) -> Duration {
 /// Removes these directories with all that is in them, and the parents of sandboxes that have none left. `layout` is held for reading by
 /// whoever makes a sandbox, so that its parents are not removed meanwhile. Gives the outcome of each.
 pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Result<(), String>> {
-    let mounted = match mount_points() {
-        Ok(mounted) => mounted,
-        Err(error) => {
-            let problem = format!("the mount points of this machine cannot be read: {error}");
-            return vec![Err(problem); paths.len()];
-        }
-    };
-    let remove = |path: &PathBuf| {
-        if let Some(mount) = mounted.iter().find(|mount| mount.starts_with(path)) {
-            return Err(format!("`{}` is mounted in it", mount.display()));
-        }
-        match remove_tree(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
-            _ => {
-                remove_parents(work_dir, path, layout);
-                Ok(())
-            }
+    let remove = |path: &PathBuf| match remove_tree(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+        _ => {
+            remove_parents(work_dir, path, layout);
+            Ok(())
         }
     };
     paths.iter().map(remove).collect()
@@ -147,50 +135,90 @@ pub fn touch(sandbox: &Path, now: Timestamp) -> io::Result<()> {
 
 /// Removes a directory with all that is in it, whatever its depth.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let root = File::from(nix::fcntl::open(path, flags, Mode::empty())?);
-    let mut moved = 0;
+    let tree = Tree::open(path)?;
     // Ends: each round removes what is at most `DEPTH_MAX` deep, and moves the rest up by so much.
     loop {
-        let before = moved;
-        empty(&root, &root, 0, &mut moved)?;
-        if moved == before {
+        let before = tree.moved.get();
+        tree.empty(&tree.root, 0)?;
+        if tree.moved.get() == before {
             return fs::remove_dir(path);
         }
     }
 }
 
-/// Empties a directory of the tree, or moves what is too deep to its root.
-fn empty(root: &File, directory: &File, depth: usize, moved: &mut u64) -> io::Result<()> {
-    let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    for entry in fs::read_dir(opened)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.as_os_str();
-        if !entry.file_type()?.is_dir() {
-            unlinkat(directory.as_fd(), name, UnlinkatFlags::NoRemoveDir)?;
-        } else if depth == DEPTH_MAX {
-            move_up(root, directory, name, moved)?;
-        } else {
-            let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let below = File::from(openat(directory.as_fd(), name, flags, Mode::empty())?);
-            empty(root, &below, depth + 1, moved)?;
-            unlinkat(directory.as_fd(), name, UnlinkatFlags::RemoveDir)?;
-        }
-    }
-    Ok(())
+/// A directory that is being removed.
+struct Tree {
+    root: File,
+    /// The mount that the root's parent is in. Nothing is removed in another one.
+    mount: String,
+    moved: Cell<u64>,
 }
 
-/// Moves an entry to the root of the tree, under the next name that is free there.
-fn move_up(root: &File, directory: &File, name: &OsStr, moved: &mut u64) -> io::Result<()> {
-    loop {
-        *moved += 1;
-        let up = format!(".removed-{moved}");
-        match renameat(directory.as_fd(), name, root.as_fd(), up.as_str()) {
-            Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
-            renamed => return Ok(renamed?),
+impl Tree {
+    fn open(path: &Path) -> io::Result<Self> {
+        let not_found = || io::Error::from(io::ErrorKind::NotFound);
+        let parent = File::open(path.parent().ok_or_else(not_found)?)?;
+        let mount = mount(&parent)?;
+        let name = path.file_name().ok_or_else(not_found)?;
+        Ok(Self {
+            root: directory_in(&parent, name, &mount)?,
+            mount,
+            moved: Cell::new(0),
+        })
+    }
+
+    /// Empties a directory of the tree, or moves what is too deep to its root.
+    fn empty(&self, directory: &File, depth: usize) -> io::Result<()> {
+        let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        for entry in fs::read_dir(opened)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.as_os_str();
+            if !entry.file_type()?.is_dir() {
+                unlinkat(directory.as_fd(), name, UnlinkatFlags::NoRemoveDir)?;
+            } else if depth == DEPTH_MAX {
+                self.move_up(directory, name)?;
+            } else {
+                let below = directory_in(directory, name, &self.mount)?;
+                self.empty(&below, depth + 1)?;
+                unlinkat(directory.as_fd(), name, UnlinkatFlags::RemoveDir)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves an entry to the root of the tree, under the next name that is free there.
+    fn move_up(&self, directory: &File, name: &OsStr) -> io::Result<()> {
+        loop {
+            self.moved.update(|moved| moved + 1);
+            let up = format!(".removed-{}", self.moved.get());
+            match renameat(directory.as_fd(), name, self.root.as_fd(), up.as_str()) {
+                Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
+                renamed => return Ok(renamed?),
+            }
         }
     }
+}
+
+/// Opens the directory of this name in another one. A link is not followed, and a directory of another mount is an error.
+fn directory_in(parent: &File, name: &OsStr, expected: &str) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = File::from(openat(parent.as_fd(), name, flags, Mode::empty())?);
+    if mount(&directory)? != expected {
+        let name = name.display();
+        return Err(io::Error::other(format!(
+            "a file system is mounted at `{name}` in it: unmount that"
+        )));
+    }
+    Ok(directory)
+}
+
+/// The mount that a directory was opened in. Its id differs for bind mounts of one device too, and the kernel has told it since Linux 3.15.
+fn mount(directory: &File) -> io::Result<String> {
+    let facts = fs::read_to_string(format!("/proc/self/fdinfo/{}", directory.as_raw_fd()))?;
+    let id = facts.lines().find(|line| line.starts_with("mnt_id:"));
+    id.map(str::to_owned)
+        .ok_or_else(|| io::Error::other("/proc/self/fdinfo has no mnt_id"))
 }
 
 fn remove_parents(work_dir: &Path, sandbox: &Path, layout: &RwLock<()>) {
@@ -213,34 +241,6 @@ fn remove_empty(runs: &Path) {
         .next()
         .is_some_and(|path| fs::remove_dir(path).is_ok())
     {}
-}
-
-/// Where file systems are mounted on this machine.
-fn mount_points() -> io::Result<Vec<PathBuf>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    Ok(parse_mount_points(&table))
-}
-
-fn parse_mount_points(table: &[u8]) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n');
-    let point = |line: &[u8]| {
-        let field = line.split(|byte| *byte == b' ').nth(4)?;
-        Some(PathBuf::from(OsStr::from_bytes(&unescaped(field))))
-    };
-    lines.filter_map(point).collect()
-}
-
-/// The kernel writes blanks and backslashes as three octal digits.
-fn unescaped(field: &[u8]) -> Vec<u8> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| first == b'\\');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        let byte = code.and_then(|code| u8::from_str_radix(code, 8).ok());
-        bytes.push(byte.unwrap_or(first));
-        rest = if byte.is_some() { &after[3..] } else { after };
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -411,11 +411,8 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_read_with_their_blanks() {
-        let table = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            30 22 8:2 / /a\\040b\\134c rw shared:1 - ext4 /dev/sdb rw\nshort\n";
-        let points = parse_mount_points(table);
-        assert_eq!(points, [Path::new("/"), Path::new("/a b\\c")]);
-        assert!(mount_points().unwrap().contains(&PathBuf::from("/")));
+    fn a_mount_is_never_entered() {
+        let error = Tree::open(Path::new("/proc")).err().unwrap();
+        assert!(error.to_string().contains("mounted at `proc`"), "{error}");
     }
 }

@@ -31,6 +31,9 @@ const REMOVALS_AT_ONCE: usize = 64;
 const OUTPUT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two test writes while they fail, and the least time between two that failed sandboxes give rise to.
 const TEST_INTERVAL: Duration = Duration::from_secs(1);
+/// A look that takes so many intervals, or as many of this least one, has failed: a disk that hangs takes no writes.
+const LOOK_INTERVALS_MAX: u32 = 3;
+const LOOK_INTERVAL_LEAST: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// This run of an executor is over: its sandbox is a leftover.
@@ -133,10 +136,14 @@ impl DiskWatch {
 
     /// Looks how full the disk is and whether it takes writes, and has old leftovers removed.
     fn look(&mut self, ctx: &mut Context<Self>) {
+        let now = ctx.clock().now();
         if std::mem::replace(&mut self.is_looking, true) {
+            if is_hanging(self.looked, now, self.watch_interval) {
+                self.note_write(Err("a test write does not end".to_owned()), ctx);
+            }
             return;
         }
-        self.looked = Some(ctx.clock().now());
+        self.looked = Some(now);
         let (sandboxes, work_dir) = (self.sandboxes.clone(), self.work_dir.clone());
         let look = move || {
             let written = sandboxes.test_write(&work_dir);
@@ -255,7 +262,7 @@ impl DiskWatch {
                 for sandbox in in_use {
                     if let Err(error) = sandboxes.bound_output(&sandbox, max) {
                         let sandbox = sandbox.display();
-                        tracing::warn!(%sandbox, %error, "older output of a task lost");
+                        tracing::warn!(%sandbox, %error, "cannot rotate the output of a task");
                     }
                 }
             };
@@ -263,6 +270,12 @@ impl DiskWatch {
         };
         ctx.then(bounding, |this, (), _| this.is_bounding = false);
     }
+}
+
+/// Whether a look that began then, and is still under way, has failed.
+fn is_hanging(began: Option<Instant>, now: Instant, interval: Duration) -> bool {
+    let patience = interval.max(LOOK_INTERVAL_LEAST) * LOOK_INTERVALS_MAX;
+    began.is_some_and(|began| now - began >= patience)
 }
 
 impl Actor for DiskWatch {

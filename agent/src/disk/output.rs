@@ -1,11 +1,11 @@
 //! Output: keeps a task's `stdout` and `stderr` within their bound, as `logrotate` with `copytruncate` does.
 //!
-//! Blocking functions. A file beyond the bound is copied to `stdout.1`, which replaces the one before, and is then empty: tasks append to it
-//! through a descriptor of their own. Lines written between the two steps are lost. The directory is the task's, so no link in it is
-//! followed, and a file with a second name elsewhere is left alone.
+//! Blocking functions. Of a file beyond the bound its last bytes, as many as the bound, are copied to `stdout.1`, which replaces the one
+//! before, and the file is then empty: tasks append to it through a descriptor of their own. Lines written between the two steps are lost.
+//! The directory is the task's, so no link in it is followed, and a file with a second name elsewhere is left alone.
 
 use std::fs::{File, Permissions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
@@ -20,16 +20,14 @@ const FILES: [(&str, &str); 2] = [("stdout", "stdout.1"), ("stderr", "stderr.1")
 /// The older part while it is being written.
 const UNFINISHED: &str = ".output.unfinished";
 
-/// Keeps each output file of this sandbox within `max` bytes. An absent one is no error.
+/// Keeps each output file of this sandbox within `max` bytes. An absent one is no error, and an error with one leaves no other unbounded.
 pub fn bound(sandbox: &Path, max: u64) -> io::Result<()> {
     let directory = match File::open(sandbox) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    for (name, older) in FILES {
-        rotate(&directory, name, older, max)?;
-    }
-    Ok(())
+    let rotated = FILES.map(|(name, older)| rotate(&directory, name, older, max));
+    rotated.into_iter().collect()
 }
 
 fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()> {
@@ -44,13 +42,14 @@ fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()>
     if !metadata.is_file() || metadata.nlink() != 1 || metadata.len() <= max {
         return Ok(());
     }
-    let copied = copy(directory, &file, older);
+    let copied = copy(directory, &file, older, max);
     // Whether or not the older part could be kept: the bound holds.
     file.set_len(0)?;
     copied
 }
 
-fn copy(directory: &File, file: &File, older: &str) -> io::Result<()> {
+/// Copies the last `max` bytes: the length is the task's to choose, and a file of a petabyte may take no room at all.
+fn copy(directory: &File, mut file: &File, older: &str, max: u64) -> io::Result<()> {
     let metadata = file.metadata()?;
     let remove = || unlinkat(directory.as_fd(), UNFINISHED, UnlinkatFlags::NoRemoveDir);
     let _ = remove();
@@ -63,7 +62,8 @@ fn copy(directory: &File, file: &File, older: &str) -> io::Result<()> {
     )?;
     let mut made = File::from(made);
     let mut whole = || {
-        io::copy(&mut file.take(metadata.len()), &mut made)?;
+        file.seek(SeekFrom::Start(metadata.len().saturating_sub(max)))?;
+        io::copy(&mut file.take(max), &mut made)?;
         made.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
         fchown(&made, Some(metadata.uid()), Some(metadata.gid()))?;
         renameat(directory.as_fd(), UNFINISHED, directory.as_fd(), older)?;
@@ -110,7 +110,7 @@ mod tests {
         bound(sandbox.path(), 10).unwrap();
         assert_eq!(
             (read("stdout").as_str(), read("stdout.1").as_str()),
-            ("", "0123456789a")
+            ("", "123456789a")
         );
         task.write_all(b"and so on, beyond").unwrap();
         assert_eq!(
@@ -121,8 +121,8 @@ mod tests {
         bound(sandbox.path(), 10).unwrap();
         assert_eq!(
             read("stdout.1"),
-            "and so on, beyond",
-            "the oldest part is gone"
+            "on, beyond",
+            "the oldest part is gone, and what exceeds the bound"
         );
         let mode = fs::metadata(path("stdout.1")).unwrap().mode();
         assert_eq!(mode, fs::metadata(path("stdout")).unwrap().mode());
@@ -146,7 +146,30 @@ mod tests {
         symlink(&precious, sandbox.path().join(UNFINISHED)).unwrap();
         bound(sandbox.path(), 1).unwrap();
         assert_eq!(fs::read(&precious).unwrap(), b"0123456789");
-        assert_eq!(fs::read(sandbox.path().join("stderr.1")).unwrap(), b"own");
+        assert_eq!(fs::read(sandbox.path().join("stderr.1")).unwrap(), b"n");
+    }
+
+    #[test]
+    fn one_files_failure_leaves_no_other_unbounded() {
+        let sandbox = sandbox();
+        let path = |name: &str| sandbox.path().join(name);
+        fs::create_dir(path("stdout.1")).unwrap();
+        fs::write(path("stdout"), "0123456789").unwrap();
+        fs::write(path("stderr"), "0123456789").unwrap();
+        assert!(bound(sandbox.path(), 4).is_err());
+        assert_eq!(fs::metadata(path("stdout")).unwrap().len(), 0);
+        assert_eq!(fs::metadata(path("stderr")).unwrap().len(), 0);
+        assert_eq!(fs::read(path("stderr.1")).unwrap(), b"6789");
+    }
+
+    #[test]
+    fn a_sparse_file_is_copied_up_to_the_bound() {
+        let sandbox = sandbox();
+        let sparse = File::create(sandbox.path().join("stdout")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        bound(sandbox.path(), 10).unwrap();
+        assert_eq!(sparse.metadata().unwrap().len(), 0);
+        assert_eq!(fs::read(sandbox.path().join("stdout.1")).unwrap(), [0; 10]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Blocking functions. Decides nothing.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -25,12 +25,10 @@ pub fn usage(path: &Path) -> io::Result<f64> {
 /// Writes a file in this directory, has it on the disk, and removes it.
 pub fn test_write(directory: &Path) -> io::Result<()> {
     let path = directory.join(".write-test");
+    // Of an earlier process, or a stranger's link: a new file is made in any case, which follows none.
+    let _ = fs::remove_file(&path);
     let write = || {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .open(&path)?;
+        let mut file = File::create_new(&path)?;
         file.write_all(&vec![0; TEST_WRITE])?;
         file.sync_data()
     };
@@ -43,6 +41,18 @@ pub fn test_write(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_write_follows_no_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "0123456789").unwrap();
+        let link = directory.path().join(".write-test");
+        std::os::unix::fs::symlink(&precious, link).unwrap();
+        test_write(directory.path()).unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"0123456789");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn a_directory_that_takes_writes_keeps_nothing_of_the_test() {

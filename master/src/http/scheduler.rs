@@ -184,26 +184,38 @@ impl Hall {
                     framework_id: id.clone(),
                     said,
                 };
-                if weighs {
-                    let mut parts = decide::parts(said).peekable();
-                    while let Some(part) = parts.next() {
-                        match dealt_with(&master, &subscriber, call(part)).await {
-                            // It is told, and will be dealt with.
-                            Err(AskError::Late { .. }) if parts.peek().is_none() => {}
-                            dealt => dealt.map_err(Refusal::not_now)?,
-                        }
-                        if parts.peek().is_some() {
-                            has_room(&subscriber).await?;
-                        }
-                    }
-                } else if let Err(error) = master.tell(call(said)) {
+                let told = match weighs {
+                    true => tell_parts(&master, &subscriber, decide::parts(said).map(call)).await,
+                    false => master.tell(call(said)).map_err(Refusal::not_now),
+                };
+                if told.is_err() && tears_down {
                     line.is_over.store(false, Ordering::Relaxed);
-                    return Err(Refusal::not_now(error));
                 }
+                told?;
                 Ok(StatusCode::ACCEPTED.into_response())
             }
         }
     }
+}
+
+/// Says these one after the other, each once the answers to the one before are read.
+async fn tell_parts(
+    master: &Handle<Master>,
+    subscriber: &Handle<Subscriber>,
+    parts: impl Iterator<Item = HttpCall>,
+) -> Result<(), Refusal> {
+    let mut parts = parts.peekable();
+    while let Some(part) = parts.next() {
+        match dealt_with(master, subscriber, part).await {
+            // It is told, and will be dealt with.
+            Err(AskError::Late { .. }) if parts.peek().is_none() => {}
+            dealt => dealt.map_err(Refusal::not_now)?,
+        }
+        if parts.peek().is_some() {
+            has_room(subscriber).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the answers to the entries of a call that have invalid ids, a part at a time as those of valid ones.

@@ -33,7 +33,7 @@ use crate::master::{Master, TakeSnapshot, Unfollow};
 use crate::registry::MemoryRegistry;
 
 /// An allocator that grants nothing.
-struct Idle;
+pub(super) struct Idle;
 
 impl Actor for Idle {
     type Context = Context<Self>;
@@ -84,14 +84,19 @@ fn config() -> Config {
     }
 }
 
-/// A master with one agent and one framework.
-pub(crate) async fn master(node: &Node) -> Handle<Master> {
+/// A master without agents and frameworks, and its allocator.
+pub(super) async fn bare_master(node: &Node) -> (Handle<Master>, Handle<Idle>) {
     let idle = node.spawn("allocator", Idle).unwrap();
     let registry = Box::new(MemoryRegistry::new());
     let allocator = AllocatorRef::new(idle.refer());
     let started = crate::start(node, config(), 0, allocator, registry).unwrap();
-    let master = started.master;
     node.clock().settle().await;
+    (started.master, idle)
+}
+
+/// A master with one agent and one framework.
+pub(crate) async fn master(node: &Node) -> Handle<Master> {
+    let (master, idle) = bare_master(node).await;
     let agent = RegisterAgent {
         agent: AgentInfo {
             hostname: "host-1".into(),

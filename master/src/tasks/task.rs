@@ -3,7 +3,7 @@
 //! Plain data. What a status changes is decided in [`Task::observe`]; a task that has ended never lives again.
 
 use protocol::digest::TaskSketch;
-use protocol::task::Labels;
+use protocol::task::{Labels, labels_bytes};
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
@@ -11,7 +11,7 @@ use resources::{Resources, excerpt};
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::validation::size::{TASK_BYTES_MAX, labels_bytes};
+use crate::validation::size::TASK_BYTES_MAX;
 
 /// How many statuses of one task are remembered: its first one and the newest.
 const STATUSES_MAX: usize = 12;

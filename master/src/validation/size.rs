@@ -2,7 +2,7 @@
 //!
 //! Pure. Mesos has no such bounds, so they are far above what frameworks say; without them a few tasks fill the memory of a master.
 
-use protocol::task::Labels;
+use protocol::task::labels_bytes;
 use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
 use resources::Invalid;
 
@@ -16,12 +16,15 @@ const FRAMEWORK_BYTES_MAX: usize = 1 << 20;
 /// Whether a task is small enough.
 pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
     let executor = task.executor.as_ref();
-    let command = task.command.as_ref().map_or(0, command_bytes);
+    let command = task.command.as_ref().map_or(0, CommandInfo::text_bytes);
     let parts = [
         ("task.name", task.name.len()),
         ("task.labels", labels_bytes(&task.labels)),
         ("task.command", command),
-        ("task.executor", executor.map_or(0, executor_bytes)),
+        (
+            "task.executor",
+            executor.map_or(0, ExecutorInfo::text_bytes),
+        ),
     ];
     bounded("task", &parts, TASK_BYTES_MAX)?;
     let parts = [
@@ -62,20 +65,4 @@ fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Inva
             Err(Invalid::new(*field, format!("{largest} bytes"), expected))
         }
     }
-}
-
-/// The bytes of labels.
-pub(crate) fn labels_bytes(labels: &Labels) -> usize {
-    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
-    labels.iter().map(bytes).sum()
-}
-
-fn command_bytes(command: &CommandInfo) -> usize {
-    let arguments: usize = command.arguments.iter().map(String::len).sum();
-    let environment = labels_bytes(&command.environment);
-    command.value.len() + arguments + environment + command.user.as_ref().map_or(0, String::len)
-}
-
-fn executor_bytes(executor: &ExecutorInfo) -> usize {
-    executor.name.len() + command_bytes(&executor.command) + labels_bytes(&executor.labels)
 }

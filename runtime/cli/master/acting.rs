@@ -16,8 +16,8 @@ use futures_util::future::LocalBoxFuture;
 use module_api::AllocatorRef;
 use runtime::prelude::{Handle, Handler, Process};
 use runtime::{Node, Pid};
+use storage::StoreError;
 use storage::sled_store::SledStore;
-use storage::{MARK, StoreError};
 
 use super::{ALONE, GroupPlan, LOG};
 use crate::failure::{Failure, Outcome};
@@ -183,14 +183,12 @@ fn open_registry(node: &Node, work_dir: &Path) -> Outcome<LocalRegistry> {
         let directory = directory.display();
         let failure =
             Failure::because(format!("the registry in {directory} cannot be used"), error);
-        let restore = "restore a dump of it: `meros registry restore` with --force";
         match damage {
-            Some(StoreError::Lost { .. }) => failure.next(format!(
-                "{restore}; or delete {directory}/{MARK} to go on with the records that can be read"
-            )),
-            Some(StoreError::Damaged { .. } | StoreError::Unreadable { .. }) => {
-                failure.next(restore)
-            }
+            Some(
+                StoreError::Lost { .. }
+                | StoreError::Damaged { .. }
+                | StoreError::Unreadable { .. },
+            ) => failure.next("restore a dump of it: `meros registry restore` with --force"),
             _ => failure,
         }
     };

@@ -12,6 +12,12 @@ use crate::id::{AgentId, ExecutorId, TaskId};
 /// Notes for people and tools: keys with values.
 pub type Labels = BTreeMap<String, String>;
 
+/// The bytes of labels, or of variables.
+pub fn labels_bytes(labels: &Labels) -> usize {
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
+    labels.iter().map(bytes).sum()
+}
+
 /// One task to run on one agent. It has exactly one of `command` and `executor`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskInfo {
@@ -84,6 +90,13 @@ impl CommandInfo {
             user: None,
         }
     }
+
+    /// The bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let arguments: usize = self.arguments.iter().map(String::len).sum();
+        let user = self.user.as_ref().map_or(0, String::len);
+        self.value.len() + arguments + labels_bytes(&self.environment) + user
+    }
 }
 
 /// A framework's own executor: a program that runs its tasks.
@@ -103,6 +116,13 @@ pub struct ExecutorInfo {
     pub shutdown_grace_period: Option<Duration>,
     /// Notes for people and tools.
     pub labels: Labels,
+}
+
+impl ExecutorInfo {
+    /// The bytes of its texts, without its `data`.
+    pub fn text_bytes(&self) -> usize {
+        self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels)
+    }
 }
 
 /// How a task is to be killed.

@@ -31,9 +31,12 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
-    /// Records that were synced cannot be read any more: the disk has damaged them. Restore the directory or set it aside. To go
-    /// on with the records that can be read, delete the file `synced` in it.
-    #[error("the store in {} is damaged and has lost records: {reason}", dir.display())]
+    /// Records that were synced cannot be read any more: the disk has damaged them. Nothing was written.
+    #[error(
+        "the store in {} is damaged and has lost records: {reason}; restore it, set it aside, or delete its file `{}` to go on without what is missing",
+        dir.display(),
+        crate::mark::NAME
+    )]
     Lost {
         /// The directory that was asked for.
         dir: PathBuf,

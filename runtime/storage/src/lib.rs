@@ -39,7 +39,6 @@ pub mod sled_store;
 pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use disk::{Disk, RealDisk, in_use, make_private, set_aside};
 pub use error::StoreError;
-pub use mark::NAME as MARK;
 
 /// A key and its value, as they were put.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 //! has failed: it closes itself, because what the disk holds then is unknown.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -104,8 +105,11 @@ impl SledStore {
         };
         let damaged = guarded(|| store.survey()).map_err(|error| unreadable(dir, error))?;
         let synced = store.mark.read().unwrap_or_default();
-        guarded(|| store.recover())?;
-        store.check(synced, damaged)?;
+        let outstanding = guarded(|| store.outstanding())?;
+        // Nothing is written to a store that is refused.
+        let recovered = guarded(|| store.after(&outstanding))?;
+        store.check(synced, recovered, damaged)?;
+        guarded(|| store.recover(&outstanding))?;
         disk::sync_names(dir).map_err(|error| disk::unusable(dir, error))?;
         store.mark.set(store.newest)?;
         store.mark.sync()?;
@@ -134,9 +138,14 @@ impl SledStore {
         Ok(damaged)
     }
 
-    /// An error if records that were synced are not there. A damaged record that is known names itself in it.
-    fn check(&self, synced: Synced, damaged: Option<StoreError>) -> Result<(), StoreError> {
-        let Some(reason) = synced.missing(&self.newest) else {
+    /// An error if records that were synced are not among those found. A damaged record that is known names itself in it.
+    fn check(
+        &self,
+        synced: Synced,
+        found: Synced,
+        damaged: Option<StoreError>,
+    ) -> Result<(), StoreError> {
+        let Some(reason) = synced.missing(&found) else {
             return Ok(());
         };
         let lost = || StoreError::Lost {
@@ -157,25 +166,51 @@ impl SledStore {
         Ok(())
     }
 
-    /// Carries out again what stands in the journal, oldest first.
-    fn recover(&mut self) -> Result<(), StoreError> {
+    /// The changes in the journal that are not carried out, with the numbers of their commits: of each key the newest.
+    fn outstanding(&mut self) -> Result<Vec<(u64, Change)>, StoreError> {
         let mut entries = Vec::new();
         for slot in journal::SLOTS {
             let get = |key: &[u8]| Ok(self.journal.get(key)?.map(|bytes| bytes.to_vec()));
             entries.extend(journal::read(slot, get)?);
         }
         entries.sort_by_key(|entry| entry.number);
+        let mut newest = BTreeMap::new();
         for entry in entries {
             self.journalled = entry.number;
-            for change in &entry.changes {
-                let written = match self.records.get(change.key())? {
-                    Some(bytes) => Some(record::open(change.key(), &bytes)?.epoch),
-                    None => None,
-                };
-                if journal::outstanding(entry.number, change, written) {
-                    self.carry_out(change, entry.number)?;
-                }
+            for change in entry.changes {
+                newest.insert(change.key().to_vec(), (entry.number, change));
             }
+        }
+        let mut outstanding = Vec::new();
+        for (key, (number, change)) in newest {
+            let written = match self.records.get(&key)? {
+                Some(bytes) => Some(record::open(&key, &bytes)?.epoch),
+                None => None,
+            };
+            if journal::outstanding(number, &change, written) {
+                outstanding.push((number, change));
+            }
+        }
+        Ok(outstanding)
+    }
+
+    /// The state of the store once these are carried out.
+    fn after(&self, outstanding: &[(u64, Change)]) -> Result<Synced, StoreError> {
+        let mut after = self.newest;
+        for (number, change) in outstanding {
+            if let Some(replaced) = self.records.get(change.key())? {
+                after.subtract(&replaced);
+            }
+            if let Change::Put { key, value } = change {
+                after.add(&record::seal(key, *number, value));
+            }
+        }
+        Ok(after)
+    }
+
+    fn recover(&mut self, outstanding: &[(u64, Change)]) -> Result<(), StoreError> {
+        for (number, change) in outstanding {
+            self.carry_out(change, *number)?;
         }
         self.sync()
     }

@@ -138,10 +138,9 @@ fn trusted(shown: &Shown) -> (Option<String>, Option<String>) {
 /// The configuration, and when the certificate in it expires.
 fn config(shown: &Shown, clock: &Clock) -> Result<(ServerConfig, Option<Duration>), Unusable> {
     let chain = parse_certificates(&shown.certificate).map_err(Unusable::Certificate)?;
-    let validity = validity_of(&chain);
-    if let Some(validity) = &validity {
-        let checked = validity.check(clock.wall());
-        checked.map_err(Unusable::Certificate)?;
+    // Its own certificate only: of the others each client looks at those on its path.
+    if let Some(own) = validity_of(chain.get(..1).unwrap_or_default()) {
+        own.check(clock.wall()).map_err(Unusable::Certificate)?;
     }
     let revocations = shown.revocations.as_deref().map(Revocations::from_pem);
     let revocations = revocations.transpose().map_err(Unusable::Revocations)?;
@@ -173,6 +172,7 @@ fn config(shown: &Shown, clock: &Clock) -> Result<(ServerConfig, Option<Duration
             )
         }
     };
+    let validity = validity_of(&chain);
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| Unusable::Key(format!("does not belong to the certificate: {error}")))?;

@@ -19,7 +19,7 @@ use v1::{Form, Limits};
 
 use super::super::Chosen;
 use super::super::shown::Shown;
-use super::super::tests::{master, pages};
+use super::super::tests::{bare_master, master, pages};
 use super::{Pages, answer, answers, serve};
 use crate::mirror::tests::laws::{books, events, happen};
 use crate::sight::Sight;
@@ -67,7 +67,8 @@ async fn staged(node: &Node) -> (Handle<crate::Master>, Pages) {
 #[test]
 fn lists_of_a_state_are_there_when_they_are_empty() {
     rehearse(|node| async move {
-        let (_master, pages) = staged(&node).await;
+        let (master, _allocator) = bare_master(&node).await;
+        let pages = pages(&node, &master);
         let state = asked(&pages, json!({ "type": "GET_STATE" })).await;
         for (kind, field, lists) in [
             (
@@ -89,11 +90,9 @@ fn lists_of_a_state_are_there_when_they_are_empty() {
         ] {
             let answer = asked(&pages, json!({ "type": kind })).await;
             for list in lists {
-                assert!(answer[field][list].is_array(), "{list} in {answer}");
-                assert!(
-                    state["get_state"][field][list].is_array(),
-                    "{list} in {state}"
-                );
+                assert_eq!(answer[field][list], json!([]), "{list} in {answer}");
+                let same = &state["get_state"][field][list];
+                assert_eq!(*same, json!([]), "{list} in {state}");
             }
         }
     });

@@ -24,14 +24,11 @@ impl Validity {
     /// What is wrong with a certificate at this time.
     pub fn check(&self, now: Timestamp) -> Result<(), String> {
         let now = Duration::from_nanos(now.as_nanos());
-        let days = |time: Duration| time.as_secs() / (24 * 3600);
         if now > self.not_after {
-            let ago = days(now - self.not_after);
-            return Err(format!("has expired {ago} days ago"));
+            return Err(format!("expired at {}", date(self.not_after)));
         }
         if now < self.not_before {
-            let away = days(self.not_before - now);
-            return Err(format!("is not valid yet, but in {away} days"));
+            return Err(format!("is valid only from {}", date(self.not_before)));
         }
         Ok(())
     }
@@ -112,9 +109,41 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
         - 719_468
 }
 
+/// A time since the Unix epoch as `YYYY-MM-DDThh:mm:ssZ`.
+fn date(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = day_of(i64::try_from(days).unwrap_or(i64::MAX));
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The day of the Gregorian calendar that is so many days after 1970-01-01: the inverse of [`days_since_epoch`].
+fn day_of(days: i64) -> (i64, i64, i64) {
+    // No later than the year looked for, and six off in 4096.
+    let year = 1970 + days / 366;
+    let begun = |year: &i64| days_since_epoch(*year, 1, 1) <= days;
+    let year = (year..).take_while(begun).last().unwrap_or(year);
+    let begun = |month: &i64| days_since_epoch(year, *month, 1) <= days;
+    let month = (1..=12).take_while(begun).last().unwrap_or(1);
+    (year, month, days - days_since_epoch(year, month, 1) + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_are_the_inverse_of_times() {
+        for (kind, text, shown) in [
+            (UTC_TIME, "700101000000Z", "1970-01-01T00:00:00Z"),
+            (UTC_TIME, "240229123456Z", "2024-02-29T12:34:56Z"),
+            (UTC_TIME, "491231235959Z", "2049-12-31T23:59:59Z"),
+            (GENERALIZED_TIME, "40960101000000Z", "4096-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(date(since_epoch(kind, text.as_bytes()).unwrap()), shown);
+        }
+    }
 
     #[test]
     fn times_of_both_forms_are_read() {

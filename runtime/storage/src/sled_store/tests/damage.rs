@@ -74,7 +74,8 @@ fn lost_records_are_refused_with_directory_and_numbers() {
     drop(store);
     fs::remove_file(dir.path().join("db")).unwrap();
     let expected = format!(
-        "the store in {} is damaged and has lost records: write 5 was synced, and the newest that can be read is write 0",
+        "the store in {} is damaged and has lost records: write 5 was synced, and the newest that can be read is write 0; \
+         restore it, set it aside, or delete its file `synced` to go on without what is missing",
         dir.path().display()
     );
     for _ in 0..2 {
@@ -86,6 +87,28 @@ fn lost_records_are_refused_with_directory_and_numbers() {
     fs::remove_file(dir.path().join("synced")).unwrap();
     let store = SledStore::open(dir.path()).unwrap();
     assert_eq!(store.scan(b""), Ok(Vec::new()));
+}
+
+#[test]
+fn store_with_lost_records_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let one_write = Watched {
+        writes_left: Some(1),
+        ..Watched::default()
+    };
+    let mut store = SledStore::open_with(dir.path(), Box::new(one_write)).unwrap();
+    // It stands in the journal, and is not carried out.
+    store.commit(several(1, 10)).unwrap_err();
+    let lost = Synced {
+        number: 100,
+        ..Synced::default()
+    };
+    store.mark.set(lost).unwrap();
+    drop(store);
+    let disk = Watched::default();
+    let error = SledStore::open_with(dir.path(), Box::new(disk.clone())).unwrap_err();
+    assert!(matches!(error, StoreError::Lost { .. }), "{error}");
+    assert_eq!(*disk.seen.lock().unwrap(), "");
 }
 
 #[test]
