@@ -6,12 +6,16 @@ use protocol::task::Labels;
 use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
 use resources::Invalid;
 
+use crate::tasks::{ACTIVE_BYTES_MAX, FREE_BYTES, counted};
+
 /// The most bytes of a task with its executor, without their `data`.
 pub(crate) const TASK_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of `data` of a task and its executor, which the master passes on.
 const DATA_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of a framework's description of itself.
-const FRAMEWORK_BYTES_MAX: usize = 1 << 20;
+/// What an entry of a map takes beside its texts, about: without it a million empty labels had few bytes and much memory.
+const ENTRY_BYTES: usize = 64;
+/// The most bytes of a framework's description of itself: the registry keeps it in one record of 96 KiB.
+const FRAMEWORK_BYTES_MAX: usize = 90 << 10;
 
 /// Whether a task is small enough.
 pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
@@ -21,7 +25,7 @@ pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
         ("task.name", task.name.len()),
         ("task.labels", labels_bytes(&task.labels)),
         ("task.command", command),
-        ("task.executor", executor.map_or(0, executor_bytes)),
+        ("task.executor", executor.map_or(0, executor_text_bytes)),
     ];
     bounded("task", &parts, TASK_BYTES_MAX)?;
     let parts = [
@@ -40,13 +44,31 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
     let parts = [
         ("framework.user", info.user.len()),
         ("framework.name", info.name.len()),
-        ("framework.roles", info.roles.iter().map(String::len).sum()),
+        (
+            "framework.roles",
+            info.roles.iter().map(|role| role.len() + ENTRY_BYTES).sum(),
+        ),
         ("framework.hostname", info.hostname.len()),
         ("framework.principal", text(&info.principal)),
         ("framework.webui_url", text(&info.webui_url)),
         ("framework.labels", labels_bytes(&info.labels)),
     ];
     bounded("framework", &parts, FRAMEWORK_BYTES_MAX)
+}
+
+/// Whether a framework's active tasks and executors, of which so many bytes are counted, leave room for a task and its executor, if
+/// that is new. Small ones are not counted, so they always fit.
+pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
+    let own = counted(task.name.len() + labels_bytes(&task.labels));
+    let executor = task.executor.as_ref().filter(|_| is_new);
+    let own = own + executor.map_or(0, |executor| counted(executor_bytes(executor)));
+    if own == 0 || others + own <= ACTIVE_BYTES_MAX {
+        return Ok(());
+    }
+    let expected = format!(
+        "at most {ACTIVE_BYTES_MAX} bytes in all active tasks and executors of the framework, which have {others} without it (the first {FREE_BYTES} of each do not count)"
+    );
+    Err(Invalid::new("task", format!("{own} bytes"), expected))
 }
 
 /// Names the largest part where all are too large together.
@@ -64,18 +86,24 @@ fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Inva
     }
 }
 
-/// The bytes of labels.
+/// The bytes of labels, or of variables.
 pub(crate) fn labels_bytes(labels: &Labels) -> usize {
-    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len() + ENTRY_BYTES;
     labels.iter().map(bytes).sum()
 }
 
 fn command_bytes(command: &CommandInfo) -> usize {
-    let arguments: usize = command.arguments.iter().map(String::len).sum();
+    let arguments = command.arguments.iter();
+    let arguments: usize = arguments.map(|text| text.len() + ENTRY_BYTES).sum();
     let environment = labels_bytes(&command.environment);
     command.value.len() + arguments + environment + command.user.as_ref().map_or(0, String::len)
 }
 
-fn executor_bytes(executor: &ExecutorInfo) -> usize {
+/// The bytes of an executor, its `data` included, which the master remembers while it runs.
+pub(crate) fn executor_bytes(executor: &ExecutorInfo) -> usize {
+    executor_text_bytes(executor) + executor.data.len()
+}
+
+fn executor_text_bytes(executor: &ExecutorInfo) -> usize {
     executor.name.len() + command_bytes(&executor.command) + labels_bytes(&executor.labels)
 }
