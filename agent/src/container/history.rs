@@ -16,6 +16,8 @@ const FRAMEWORKS_MAX: usize = 50;
 const TASKS_MAX: usize = 10_000;
 /// So many bytes of a task's texts count as one task more, so all tasks have about 160 MB at most.
 const BYTES_PER_TASK: usize = 8 << 10;
+/// About what an entry of a map takes beside its texts.
+const ENTRY_BYTES: usize = 64;
 
 /// What is over.
 #[derive(Debug)]
@@ -125,8 +127,9 @@ fn text_bytes(task: &TaskInfo) -> usize {
     task.name.len() + labels_bytes(&task.labels) + labels + commands
 }
 
-fn labels_bytes(labels: &Labels) -> usize {
-    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
+/// Bytes of labels, or of variables, with what a map takes beside them.
+pub(crate) fn labels_bytes(labels: &Labels) -> usize {
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len() + ENTRY_BYTES;
     labels.iter().map(bytes).sum()
 }
 
