@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use protocol::{Capability, FrameworkId, FrameworkInfo, TaskState, Wants};
+use resources::Invalid;
 use runtime::{Pid, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
 use crate::dealings::{Dealing, Dealings};
+use crate::size::wire_bytes;
 use crate::tasks::{OfFramework, Task};
 
 /// How many ids of removed frameworks are remembered, so that they are refused.
@@ -20,6 +22,18 @@ const REMOVED_MAX: usize = 10_000;
 
 /// The most bytes of the tasks of frameworks that have ended, unless a single one has more.
 const COMPLETED_BYTES_MAX: usize = 64 << 20;
+
+/// The most bytes of all frameworks that have not ended. One whose scheduler has gone is remembered for its `failover_timeout`, which it
+/// chooses as well.
+const KNOWN_BYTES_MAX: usize = 128 << 20;
+
+/// About as much as a framework takes whatever it says of itself.
+const PLAIN_BYTES: usize = 1 << 10;
+
+/// About how many bytes a framework takes that describes itself so.
+fn known_bytes(info: &FrameworkInfo, wants: &Wants) -> usize {
+    PLAIN_BYTES + wire_bytes(info) + wire_bytes(&wants.demands)
+}
 
 /// A framework.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +83,8 @@ pub struct Completed {
 #[derive(Clone, Debug)]
 pub struct Frameworks {
     known: BTreeMap<FrameworkId, Arc<Framework>>,
+    /// Of these; not kept by a mirror.
+    known_bytes: usize,
     /// Never gone through.
     by_scheduler: FxHashMap<Pid, FrameworkId>,
     /// Of those that have not ended. Never gone through.
@@ -87,6 +103,7 @@ impl Frameworks {
     pub fn new(completed_max: usize) -> Self {
         Self {
             known: BTreeMap::new(),
+            known_bytes: 0,
             by_scheduler: FxHashMap::default(),
             dealings: FxHashMap::default(),
             completed: VecDeque::new(),
@@ -165,10 +182,12 @@ impl Frameworks {
 
     /// It is known from now on, as it is given but for its session; gives that.
     pub fn insert(&mut self, mut framework: Framework) -> u64 {
-        if let Some(old) = self.known.remove(&framework.id)
-            && let Some(scheduler) = &old.scheduler
-        {
-            self.by_scheduler.remove(scheduler);
+        self.known_bytes += known_bytes(&framework.info, &framework.wants);
+        if let Some(old) = self.known.remove(&framework.id) {
+            self.subtract_bytes(&old);
+            if let Some(scheduler) = &old.scheduler {
+                self.by_scheduler.remove(scheduler);
+            }
         }
         self.sessions += 1;
         framework.session = self.sessions;
@@ -179,6 +198,31 @@ impl Frameworks {
         self.dealings.entry(framework.id.clone()).or_default();
         self.known.insert(framework.id.clone(), Arc::new(framework));
         self.sessions
+    }
+
+    /// Whether there is room beside all other frameworks for one that describes itself so. One that does not grow always has it.
+    pub fn check_room(
+        &self,
+        id: &FrameworkId,
+        info: &FrameworkInfo,
+        wants: &Wants,
+    ) -> Result<(), Invalid> {
+        let before = self.get(id);
+        let before = before.map_or(0, |before| known_bytes(&before.info, &before.wants));
+        let own = known_bytes(info, wants);
+        let others = self.known_bytes.saturating_sub(before);
+        if own <= before || others + own <= KNOWN_BYTES_MAX {
+            return Ok(());
+        }
+        let expected = format!(
+            "at most {KNOWN_BYTES_MAX} bytes in all frameworks that have not ended, of which the others have {others}: tear down those that will not come back"
+        );
+        Err(Invalid::new("framework", format!("{own} bytes"), expected))
+    }
+
+    fn subtract_bytes(&mut self, framework: &Framework) {
+        let bytes = known_bytes(&framework.info, &framework.wants);
+        self.known_bytes = self.known_bytes.saturating_sub(bytes);
     }
 
     /// Its scheduler is gone; gives its new session.
@@ -199,6 +243,8 @@ impl Frameworks {
         wants: &Wants,
     ) -> Option<bool> {
         let framework = Arc::make_mut(self.known.get_mut(id)?);
+        let before = known_bytes(&framework.info, &framework.wants);
+        self.known_bytes = (self.known_bytes + known_bytes(info, wants)).saturating_sub(before);
         (framework.info, framework.wants) = (info.clone(), wants.clone());
         Some(framework.is_connected())
     }
@@ -245,6 +291,7 @@ impl Frameworks {
         let Some(framework) = self.known.remove(id) else {
             return;
         };
+        self.subtract_bytes(&framework);
         let mut framework = Arc::unwrap_or_clone(framework);
         if let Some(scheduler) = framework.scheduler.take() {
             self.by_scheduler.remove(&scheduler);
@@ -343,11 +390,106 @@ impl Frameworks {
 mod tests {
     use std::collections::BTreeMap;
 
+    use protocol::message::scheduler::{Subscribe, SubscriptionRefused, UpdateFramework};
     use protocol::{AgentId, TaskId, TaskInfo};
     use resources::Resources;
+    use runtime::NodeId;
 
     use super::*;
+    use crate::mirror::tests::laws::books;
     use crate::tasks::{Limits, Tasks};
+
+    fn framework(id: FrameworkId, label: usize) -> Framework {
+        let mut info = FrameworkInfo::new("nobody", "web");
+        info.id = Some(id.clone());
+        info.labels = BTreeMap::from([("k".to_owned(), "x".repeat(label))]);
+        Framework {
+            id,
+            info,
+            scheduler: None,
+            session: 0,
+            registered: Timestamp::from_nanos(0),
+            reregistered: None,
+            unregistered: None,
+            wants: Wants::default(),
+            recovered: false,
+        }
+    }
+
+    /// Frameworks without schedulers are remembered for as long as they have said, so not only the bytes of each are bounded.
+    #[test]
+    fn frameworks_that_have_not_ended_have_a_bound_in_bytes() {
+        let id = |number| FrameworkId::new(format!("f{number}")).unwrap();
+        let mut frameworks = Frameworks::new(50);
+        let large = framework(id(0), 1 << 20);
+        let fits = |frameworks: &Frameworks, number, info| {
+            frameworks.check_room(&id(number), info, &Wants::default())
+        };
+        let room = (0..200).take_while(|number| {
+            let has_room = fits(&frameworks, *number, &large.info).is_ok();
+            if has_room {
+                frameworks.insert(framework(id(*number), 1 << 20));
+            }
+            has_room
+        });
+        assert_eq!(room.count(), 127);
+        let refused = fits(&frameworks, 127, &large.info).unwrap_err();
+        assert!(
+            refused
+                .expected
+                .starts_with("at most 134217728 bytes in all")
+        );
+        // Those that are known come back, and become smaller.
+        assert!(fits(&frameworks, 5, &large.info).is_ok());
+        let small = framework(id(5), 1);
+        frameworks.disconnect(&id(6));
+        frameworks.update(&id(5), &small.info, &small.wants);
+        assert!(fits(&frameworks, 127, &large.info).is_ok());
+        frameworks.update(&id(5), &large.info, &large.wants);
+        assert!(fits(&frameworks, 127, &large.info).is_err());
+        let limits = Limits {
+            completed: 1,
+            unreachable: 1,
+        };
+        let (tasks, ..) = Tasks::new(limits).remove_framework(&id(0), |_| ());
+        frameworks.complete(&id(0), tasks, Timestamp::from_nanos(1));
+        assert!(fits(&frameworks, 127, &large.info).is_ok());
+    }
+
+    /// The newcomer, and a framework that would grow, get the reason; one that is as it was comes back.
+    #[test]
+    fn only_frameworks_that_add_bytes_are_refused() {
+        let id = |text| FrameworkId::new(text).unwrap();
+        let mut books = books();
+        books
+            .frameworks
+            .insert(framework(id("large"), KNOWN_BYTES_MAX));
+        books.frameworks.insert(framework(id("small"), 1));
+        let subscribe = |id: Option<FrameworkId>| Subscribe {
+            framework: FrameworkInfo {
+                id,
+                ..framework(FrameworkId::new("small").unwrap(), 1).info
+            },
+            scheduler: Pid::new("scheduler", NodeId::new("s", 1), 1),
+            wants: Wants::default(),
+        };
+        let is_full = |refused: SubscriptionRefused| {
+            assert!(
+                refused.to_string().contains("at most 134217728 bytes"),
+                "{refused}"
+            );
+        };
+        is_full(books.prepare_framework(&subscribe(None)).unwrap_err());
+        let back = books.prepare_framework(&subscribe(Some(id("small"))));
+        assert!(back.is_ok(), "{back:?}");
+        let update = |label| UpdateFramework {
+            framework_id: id("small"),
+            framework: framework(id("small"), label).info,
+            wants: Wants::default(),
+        };
+        is_full(books.prepare_update(&update(1000)).unwrap_err());
+        assert!(books.prepare_update(&update(1)).is_ok());
+    }
 
     /// One framework after the other, each with tasks of many bytes, fills no memory.
     #[test]
@@ -356,17 +498,7 @@ mod tests {
         let mut frameworks = Frameworks::new(50);
         for number in 0..20 {
             let id = FrameworkId::new(format!("f{number}")).unwrap();
-            frameworks.insert(Framework {
-                id: id.clone(),
-                info: FrameworkInfo::new("nobody", "web"),
-                scheduler: None,
-                session: 0,
-                registered: now,
-                reregistered: None,
-                unregistered: None,
-                wants: Wants::default(),
-                recovered: false,
-            });
+            frameworks.insert(framework(id.clone(), 0));
             let mut tasks = Tasks::new(Limits {
                 completed: 100,
                 unreachable: 100,

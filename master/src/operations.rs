@@ -9,7 +9,7 @@ mod recording;
 mod table;
 
 pub(crate) use pending::Pending;
-pub use table::{Known, OPERATIONS_MAX, Operations};
+pub use table::{Known, OPERATIONS_BYTES_MAX, OPERATIONS_MAX, Operations};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
 use crate::frameworks::Framework;
 use crate::permission::Asker;
 use crate::registry::AcceptedOperation;
+use crate::size::wire_bytes;
 use crate::validation::{self, OperationRules};
 
 /// A conversion that a framework asks for, of what it was offered.
@@ -152,6 +153,14 @@ impl Books {
                     "fewer than {OPERATIONS_MAX} operations that are under way or unacknowledged"
                 );
                 return Err(Invalid::new("operation.id", id, expected));
+            }
+            let others = self.operations.bytes(wish.framework_id);
+            let own = wire_bytes(&operation.conversion);
+            if others + own > OPERATIONS_BYTES_MAX {
+                let expected = format!(
+                    "at most {OPERATIONS_BYTES_MAX} bytes in all operations of the framework that are under way or unacknowledged, which have {others}"
+                );
+                return Err(Invalid::new("operation", format!("{own} bytes"), expected));
             }
         }
         Ok((framework, known))

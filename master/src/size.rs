@@ -70,6 +70,13 @@ fn bytes_of_resource(resource: &Resource) -> Option<usize> {
     Some(resource.name_str().len() + value + roles + 14 * NUMBER)
 }
 
+/// The bytes of a value on the wire.
+pub fn wire_bytes<T: Serialize>(value: &T) -> usize {
+    let mut buffer = BytesMut::new();
+    // What cannot be encoded will be refused when it is told.
+    codec::encode_into(value, &mut buffer).map_or(0, |()| buffer.len())
+}
+
 /// The list, cut so that no piece with more than one item is above 768 KiB on the wire.
 pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
     in_pieces(items, BYTES_MAX)

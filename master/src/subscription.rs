@@ -72,6 +72,9 @@ impl Books {
         if self.frameworks.is_removed(&framework_id) {
             return Err(never(REMOVED.to_owned()));
         }
+        self.frameworks
+            .check_room(&framework_id, &message.framework, &message.wants)
+            .map_err(|invalid| never(invalid.to_string()))?;
         let speaks_for = self.frameworks.at(&message.scheduler);
         if let Some(other) = speaks_for.filter(|other| other.id != framework_id) {
             let expected = format!(

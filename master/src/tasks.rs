@@ -4,6 +4,7 @@
 //! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
 //! the newest are kept. It never tells anybody anything and never reads a clock.
 
+mod active_bytes;
 mod by_id;
 mod holdings;
 mod mirrored;
@@ -13,6 +14,7 @@ mod recent;
 mod seen;
 mod task;
 
+pub use active_bytes::{ACTIVE_BYTES_MAX, FREE_BYTES, counted};
 pub use by_id::ById;
 pub use holdings::Holdings;
 pub use mirrored::Place;
@@ -31,6 +33,8 @@ use rustc_hash::FxHashSet;
 
 use crate::by_agent::ByAgent;
 use crate::expected::Confirmed;
+use crate::validation::size::executor_bytes;
+use active_bytes::ActiveBytes;
 use of_framework::of_framework;
 
 /// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
@@ -57,6 +61,8 @@ pub struct Tasks {
     by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
     by_agent: ByAgent<Arc<OnAgent>>,
     limits: Limits,
+    /// Of active tasks and of executors; not kept by a mirror.
+    active_bytes: ActiveBytes,
     /// How many of the active ones are to be killed.
     kills: usize,
     /// What was noted since it was last taken, in its order; none while nobody follows.
@@ -92,6 +98,7 @@ impl Tasks {
             by_framework: BTreeMap::new(),
             by_agent: ByAgent::default(),
             limits,
+            active_bytes: ActiveBytes::default(),
             kills: 0,
             noted: None,
             newcomers: None,
@@ -166,6 +173,11 @@ impl Tasks {
         self.by_framework.get(framework).map_or(0, |of| of.ended)
     }
 
+    /// Counted bytes of the framework's active tasks and executors: see [`ACTIVE_BYTES_MAX`].
+    pub fn active_bytes(&self, framework: &FrameworkId) -> usize {
+        self.active_bytes.of(framework)
+    }
+
     /// The tasks of one framework, if it ever had one.
     pub fn of_framework(&self, framework: &FrameworkId) -> Option<&Arc<OfFramework>> {
         self.by_framework.get(framework)
@@ -215,11 +227,14 @@ impl Tasks {
             && on.executor(&task.framework_id, &info.executor_id).is_none()
         {
             on.put_executor(&task.framework_id, info);
+            self.active_bytes
+                .add(&task.framework_id, executor_bytes(info));
         }
         if task.holds {
             on.hold(&task.framework_id, &task.resources);
         }
         on.put_task(&task);
+        self.active_bytes.add(&task.framework_id, task.text_bytes());
         self.kills += usize::from(task.kill.is_some());
         let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
         of.ended += usize::from(!task.holds);
@@ -260,12 +275,14 @@ impl Tasks {
                 on.hold(&task.framework_id, &task.resources);
             }
             on.put_print(&task, print);
+            self.active_bytes.add(&task.framework_id, task.text_bytes());
             let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
             of.ended += usize::from(is_over);
             of.active.insert(&task.id.clone(), task);
         }
         for (framework, info, print) in confirmed.executors {
             on.hold(&framework, &info.resources);
+            self.active_bytes.add(&framework, executor_bytes(&info));
             on.executors
                 .insert((framework, info.executor_id.clone()), (info, print));
         }
@@ -280,7 +297,11 @@ impl Tasks {
         info: &ExecutorInfo,
     ) {
         let on = self.by_agent.made(agent);
-        if on.executor(framework, &info.executor_id) != Some(info) {
+        let known = on.executor(framework, &info.executor_id);
+        if known != Some(info) {
+            let before = known.map_or(0, executor_bytes);
+            self.active_bytes.subtract(framework, before);
+            self.active_bytes.add(framework, executor_bytes(info));
             Arc::make_mut(on).put_executor(framework, info);
         }
     }
@@ -297,7 +318,14 @@ impl Tasks {
         let newest = self.noted.as_ref().map(|_| known.statuses.last().cloned());
         let task = Arc::make_mut(known);
         let (before, was_killed) = (task.state, task.kill.is_some());
+        let bytes = task.text_bytes();
+        self.active_bytes.subtract(framework, bytes);
         change(task);
+        let after = task.text_bytes();
+        if after > bytes && self.active_bytes.of(framework) + counted(after) > ACTIVE_BYTES_MAX {
+            task.shorten_newest_status();
+        }
+        self.active_bytes.add(framework, task.text_bytes());
         let is_killed = task.kill.is_some();
         self.kills = (self.kills + usize::from(is_killed)).saturating_sub(was_killed.into());
         let ended = task.holds && task.state.is_terminal();
@@ -365,6 +393,7 @@ impl Tasks {
         let of = OfFramework::changed(self.by_framework.get_mut(framework)?);
         let mut task = of.active.remove(task)?;
         of.ended -= usize::from(!task.holds);
+        self.active_bytes.subtract(framework, task.text_bytes());
         self.kills = self.kills.saturating_sub(task.kill.is_some().into());
         let mut freed = None;
         if let Some(on) = self.by_agent.get_mut(&task.agent_id) {
@@ -397,6 +426,7 @@ impl Tasks {
     ) -> Option<Freed> {
         let on = Arc::make_mut(self.by_agent.get_mut(agent)?);
         let info = on.take_executor(framework, executor)?;
+        self.active_bytes.subtract(framework, executor_bytes(&info));
         if on.is_idle() {
             self.by_agent.remove(agent);
         }
@@ -429,8 +459,16 @@ impl Tasks {
             of.unreachable.push(task.clone());
             aside.push(task);
         }
-        self.by_agent.remove(agent);
+        self.remove_agent(agent);
         aside
+    }
+
+    /// Forgets what is on an agent, whose tasks have been taken out.
+    fn remove_agent(&mut self, agent: &AgentId) {
+        let on = self.by_agent.remove(agent).unwrap_or_default();
+        for (framework, info) in on.executors() {
+            self.active_bytes.subtract(framework, executor_bytes(info));
+        }
     }
 
     /// A task that was set aside is heard of again: takes it out.
@@ -472,7 +510,7 @@ impl Tasks {
             }
             self.keep(task);
         }
-        self.by_agent.remove(agent);
+        self.remove_agent(agent);
         ended
     }
 

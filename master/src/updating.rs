@@ -50,6 +50,9 @@ impl Books {
                 "FrameworkInfo update is not valid: {problem}"
             )));
         }
+        self.frameworks
+            .check_room(&framework_id, &info, &message.wants)
+            .map_err(|invalid| never(invalid.to_string()))?;
         Ok(FrameworkPrepared::admission(framework_id, info))
     }
 

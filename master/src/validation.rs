@@ -267,6 +267,7 @@ impl TaskRules<'_> {
             let expected = "the name of a user: this master was started with --no-root_submissions";
             return Err(Invalid::new("framework.user", user, expected).into());
         }
+        self.check_active_bytes(task)?;
         self.check_resources(task)
     }
 
@@ -371,6 +372,17 @@ impl TaskRules<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn check_active_bytes(&self, task: &TaskInfo) -> Result<(), Invalid> {
+        let framework = &self.framework.id;
+        let executor = task.executor.as_ref();
+        let known = executor.and_then(|executor| {
+            let id = &executor.executor_id;
+            self.tasks.executor(self.agent_id, framework, id)
+        });
+        let others = self.tasks.active_bytes(framework);
+        size::active(task, known.is_none(), others)
     }
 
     fn check_resources(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {

@@ -15,6 +15,7 @@ use super::Containerizer;
 use super::machine::{Container, Phase};
 use super::stream::{ExecutorStream, Farewell, Welcome};
 use super::table::Table;
+use crate::status::stream::{STATUS_BYTES_MAX, status_bytes};
 
 /// Who says that it calls.
 #[derive(Clone, Debug)]
@@ -153,6 +154,12 @@ pub fn check_update(status: &TaskStatus, executor: &ExecutorId) -> Result<(), In
     if status.source != Source::Executor {
         let expected = "SOURCE_EXECUTOR, or nothing";
         return Err(Invalid::new("status.source", status.source, expected));
+    }
+    let bytes = status_bytes(status);
+    if bytes > STATUS_BYTES_MAX {
+        let found = format!("{bytes} bytes");
+        let expected = format!("at most {STATUS_BYTES_MAX} bytes of data, message and labels");
+        return Err(Invalid::new("status", found, expected));
     }
     match &status.executor_id {
         Some(other) if other != executor => {
@@ -490,5 +497,6 @@ mod tests {
             field(&|s| s.executor_id = Some(other.clone())),
             "status.executor_id"
         );
+        assert_eq!(field(&|s| s.data = vec![0; STATUS_BYTES_MAX + 1]), "status");
     }
 }

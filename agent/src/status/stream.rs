@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use protocol::{FrameworkId, StatusUpdate, TaskId, TaskState, Uuid};
+use protocol::{FrameworkId, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid};
 use runtime::Instant;
+
+use protocol::task::labels_bytes;
 
 /// The first wait for an acknowledgement.
 pub const RESEND_MIN: Duration = Duration::from_secs(10);
@@ -14,6 +16,15 @@ pub const RESEND_MIN: Duration = Duration::from_secs(10);
 pub const RESEND_MAX: Duration = Duration::from_secs(600);
 /// Updates that may wait in one task's stream; one more is refused, unless it is the task's end.
 pub const WAITING_MAX: usize = 4096;
+/// Bytes of a task's waiting updates, likewise. The first one is never too large: [`STATUS_BYTES_MAX`] bounds it.
+pub const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of one status: its data, message and labels.
+pub const STATUS_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of what an executor chooses of a status.
+pub fn status_bytes(status: &TaskStatus) -> usize {
+    status.data.len() + status.message.len() + labels_bytes(&status.labels)
+}
 
 /// Whose stream.
 pub type Key = (FrameworkId, TaskId);
@@ -58,6 +69,8 @@ pub enum Acknowledged {
 struct Stream {
     /// The first one is in flight.
     waiting: VecDeque<StatusUpdate>,
+    /// Of those that wait.
+    bytes: usize,
     latest: TaskState,
     wait: Duration,
     due: Instant,
@@ -75,6 +88,7 @@ impl Streams {
         let key = (update.framework_id.clone(), update.status.task_id.clone());
         let stream = self.open.entry(key).or_insert_with(|| Stream {
             waiting: VecDeque::new(),
+            bytes: 0,
             latest: update.status.state,
             wait: RESEND_MIN,
             due: now,
@@ -90,9 +104,13 @@ impl Streams {
             return Accepted::AfterEnd;
         }
         // The end is never refused: nothing follows it, and whoever sent it holds the task for over already.
-        if stream.waiting.len() >= WAITING_MAX && !update.status.state.is_terminal() {
+        let bytes = status_bytes(&update.status);
+        let is_full = stream.waiting.len() >= WAITING_MAX
+            || (stream.bytes + bytes > WAITING_BYTES_MAX && !stream.waiting.is_empty());
+        if is_full && !update.status.state.is_terminal() {
             return Accepted::Full;
         }
+        stream.bytes += bytes;
         stream.latest = update.status.state;
         stream.waiting.push_back(update);
         if stream.waiting.len() > 1 {
@@ -117,11 +135,9 @@ impl Streams {
             Some(front) if front.status.uuid == Some(uuid) => {}
             _ => return Acknowledged::Stale,
         }
-        let ended = stream
-            .waiting
-            .pop_front()
-            .is_some_and(|update| update.status.state.is_terminal());
-        if ended {
+        let acknowledged = stream.waiting.pop_front().map(|update| update.status);
+        stream.bytes -= acknowledged.as_ref().map_or(0, status_bytes);
+        if acknowledged.is_some_and(|status| status.state.is_terminal()) {
             self.open.remove(key);
             return Acknowledged::Closed;
         }
@@ -327,6 +343,27 @@ mod tests {
         let end = numbered(TaskState::Finished, WAITING_MAX + 1);
         assert_eq!(streams.accept(end, at(0)), Accepted::Queued);
         assert_eq!(streams.waiting(), WAITING_MAX + 1);
+    }
+
+    /// An executor chooses the bytes of its updates, so not only their number is bounded.
+    #[test]
+    fn a_stream_of_many_bytes_is_full_until_one_is_acknowledged() {
+        let mut streams = Streams::default();
+        let large = |state, number| {
+            let mut update = update(state, number);
+            update.status.data = vec![0; WAITING_BYTES_MAX / 2];
+            update
+        };
+        let running = TaskState::Running;
+        let first = streams.accept(large(running, 1), at(0));
+        assert!(matches!(first, Accepted::Send(_)));
+        assert_eq!(streams.accept(large(running, 2), at(0)), Accepted::Queued);
+        assert_eq!(streams.accept(large(running, 3), at(0)), Accepted::Full);
+        let next = streams.acknowledge(&key(), Uuid([1; 16]), at(0));
+        assert!(matches!(next, Acknowledged::Next(_)));
+        assert_eq!(streams.accept(large(running, 4), at(0)), Accepted::Queued);
+        let end = large(TaskState::Finished, 5);
+        assert_eq!(streams.accept(end, at(0)), Accepted::Queued);
     }
 
     #[test]

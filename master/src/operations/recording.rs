@@ -12,7 +12,7 @@ use protocol::{
     AgentId, AgentResources, FrameworkId, OperationId, OperationState, OperationStatus,
     OperationUpdate,
 };
-use resources::{Converted, Invalid, NotConverted};
+use resources::{Conversion, Converted, Invalid, NotConverted};
 
 use super::pending::ON_AGENT_MAX;
 use crate::agents::Standing;
@@ -20,6 +20,10 @@ use crate::books::Books;
 use crate::effects::{Effect, Effects, Tell, ToAgent};
 use crate::gate::Release;
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, check_accepted};
+use crate::size::wire_bytes;
+
+/// The most bytes of an agent's resources that operations may lead to.
+pub(super) const RESOURCES_BYTES_MAX: usize = 1 << 20;
 
 /// How an operation has ended, of which its framework hears when the registry has forgotten it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +66,7 @@ impl Books {
         }
     }
 
-    /// Whether the registry can take one more operation of that size, and the agent one more.
+    /// Whether the registry can take one more operation of that size, and the agent one more and what it makes.
     pub(super) fn check_recordable(
         &self,
         agent: &AgentId,
@@ -77,11 +81,37 @@ impl Books {
             let expected = format!("fewer than {ON_AGENT_MAX} operations under way on the agent");
             return Err(Invalid::new("operation", name, expected));
         }
+        self.check_agent_bytes(agent, &operation.conversion)?;
         let serial = self.pending.next_serial(agent);
         check_accepted(agent, serial, operation).map_err(|error| {
             let expected = format!("one that the registry can keep: {error}");
             Invalid::new("operation", name, expected)
         })
+    }
+
+    /// Whether the agent's resources stay small: the labels of reservations and the ids of volumes are in each offer of them. What
+    /// makes them fewer is never refused.
+    fn check_agent_bytes(&self, agent: &AgentId, conversion: &Conversion) -> Result<(), Invalid> {
+        let grows = matches!(
+            conversion,
+            Conversion::Reserve { .. } | Conversion::Create { .. }
+        );
+        let Some(agent) = self.agents.get(agent).filter(|_| grows) else {
+            return Ok(());
+        };
+        let before = wire_bytes(&agent.info.resources);
+        let own = wire_bytes(conversion);
+        if before + own <= RESOURCES_BYTES_MAX {
+            return Ok(());
+        }
+        let expected = format!(
+            "at most {RESOURCES_BYTES_MAX} bytes in all resources of the agent with their labels and ids, which have {before}"
+        );
+        Err(Invalid::new(
+            conversion.name(),
+            format!("{own} bytes"),
+            expected,
+        ))
     }
 
     /// The books' total changes, and the agent is told to follow once the registry has the operation; gives its serial there.

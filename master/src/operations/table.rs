@@ -9,8 +9,13 @@ use std::sync::Arc;
 use protocol::{AgentId, FrameworkId, OperationId, OperationState, OperationStatus};
 use resources::Conversion;
 
+use crate::size::wire_bytes;
+
 /// How many operations of one framework may be under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;
+
+/// How many bytes these may have together. Labels and ids are the framework's to choose, and remembered until it acknowledges.
+pub const OPERATIONS_BYTES_MAX: usize = 16 << 20;
 
 /// One operation.
 #[derive(Clone, Debug)]
@@ -21,6 +26,8 @@ pub struct Known {
     pub status: OperationStatus,
     /// What is to become of what, allocated to nobody; `None` if it was said to an earlier master.
     pub conversion: Option<Arc<Conversion>>,
+    /// Bytes of the status and the conversion.
+    bytes: usize,
 }
 
 impl Known {
@@ -29,43 +36,52 @@ impl Known {
     }
 }
 
+/// Those of one framework.
+#[derive(Clone, Debug, Default)]
+struct FrameworkOperations {
+    by_id: BTreeMap<OperationId, Known>,
+    bytes: usize,
+}
+
 /// All operations that somebody wants to hear about, each with its newest status and the agent that it is for.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
-    known: BTreeMap<FrameworkId, BTreeMap<OperationId, Known>>,
+    known: BTreeMap<FrameworkId, FrameworkOperations>,
 }
 
 impl Operations {
     /// The newest status of this one.
     pub fn get(&self, framework: &FrameworkId, id: &OperationId) -> Option<&OperationStatus> {
-        Some(&self.known.get(framework)?.get(id)?.status)
+        Some(&self.known.get(framework)?.by_id.get(id)?.status)
     }
 
     /// What kind this one is of, if it is known.
     pub fn kind(&self, framework: &FrameworkId, id: &OperationId) -> Option<&'static str> {
-        self.known.get(framework)?.get(id)?.kind()
+        self.known.get(framework)?.by_id.get(id)?.kind()
+    }
+
+    /// The bytes of the framework's.
+    pub fn bytes(&self, framework: &FrameworkId) -> usize {
+        self.known.get(framework).map_or(0, |of| of.bytes)
     }
 
     /// The framework's.
     pub fn of(&self, framework: &FrameworkId) -> impl ExactSizeIterator<Item = &OperationStatus> {
         static NONE: BTreeMap<OperationId, Known> = BTreeMap::new();
-        let of = self.known.get(framework).unwrap_or(&NONE);
+        let of = self.known.get(framework).map_or(&NONE, |of| &of.by_id);
         of.values().map(|known| &known.status)
     }
 
     /// All of them, each with whose it is.
     pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Known)> {
-        let of = |(framework, of)| {
-            let each = BTreeMap::values(of);
-            each.map(move |known: &Known| (framework, known))
-        };
-        self.known.iter().flat_map(of)
+        let all = self.known.iter();
+        all.flat_map(|(framework, of)| of.by_id.values().map(move |known| (framework, known)))
     }
 
     /// How many there are of each kind in each state.
     pub fn tally(&self) -> BTreeMap<(Option<&'static str>, OperationState), usize> {
         let mut tally = BTreeMap::new();
-        for known in self.known.values().flat_map(BTreeMap::values) {
+        for known in self.known.values().flat_map(|of| of.by_id.values()) {
             *tally.entry((known.kind(), known.status.state)).or_default() += 1;
         }
         tally
@@ -86,7 +102,7 @@ impl Operations {
     /// This one is so now.
     pub fn put(&mut self, framework: &FrameworkId, agent: &AgentId, status: OperationStatus) {
         let of = self.known.get(framework);
-        let known = of.and_then(|of| of.get(&status.operation_id));
+        let known = of.and_then(|of| of.by_id.get(&status.operation_id));
         let conversion = known.and_then(|known| known.conversion.clone());
         self.insert(framework, agent, conversion, status);
     }
@@ -99,19 +115,26 @@ impl Operations {
         status: OperationStatus,
     ) {
         let of = self.known.entry(framework.clone()).or_default();
+        let bytes = wire_bytes(&status) + wire_bytes(&conversion.as_deref());
         let known = Known {
             agent: agent.clone(),
             status,
             conversion,
+            bytes,
         };
-        of.insert(known.status.operation_id.clone(), known);
+        let id = known.status.operation_id.clone();
+        let before = of.by_id.insert(id, known);
+        of.bytes = (of.bytes + bytes).saturating_sub(before.map_or(0, |known| known.bytes));
     }
 
     /// This one is over and acknowledged, or never was.
     pub fn remove(&mut self, framework: &FrameworkId, id: &OperationId) {
         if let Some(of) = self.known.get_mut(framework) {
-            of.remove(id);
-            if of.is_empty() {
+            let known = of.by_id.remove(id);
+            of.bytes = of
+                .bytes
+                .saturating_sub(known.map_or(0, |known| known.bytes));
+            if of.by_id.is_empty() {
                 self.known.remove(framework);
             }
         }
@@ -126,7 +149,7 @@ impl Operations {
     pub fn under_way(&self, agent: &AgentId) -> Vec<(FrameworkId, OperationId)> {
         let mut found = Vec::new();
         for (framework, of) in &self.known {
-            for (id, known) in of {
+            for (id, known) in &of.by_id {
                 if known.agent == *agent && !known.status.state.is_terminal() {
                     found.push((framework.clone(), id.clone()));
                 }

@@ -101,11 +101,23 @@ impl Task {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        let said =
-            |status: &TaskStatus| PLAIN_BYTES + status.message.len() + labels_bytes(&status.labels);
-        let resources = self.resources.iter().count() * PLAIN_BYTES;
-        let statuses: usize = self.statuses.iter().map(said).sum();
-        PLAIN_BYTES + self.name.len() + labels_bytes(&self.labels) + resources + statuses
+        let parts = 1 + self.resources.iter().count() + self.statuses.len();
+        parts * PLAIN_BYTES + self.text_bytes()
+    }
+
+    /// Bytes of its texts, with those of its statuses.
+    pub fn text_bytes(&self) -> usize {
+        let text = |status: &TaskStatus| status.message.len() + labels_bytes(&status.labels);
+        let statuses: usize = self.statuses.iter().map(text).sum();
+        self.name.len() + labels_bytes(&self.labels) + statuses
+    }
+
+    /// Forgets the texts of the newest status.
+    pub(super) fn shorten_newest_status(&mut self) {
+        if let Some(newest) = self.statuses.last_mut() {
+            newest.message = String::new();
+            newest.labels.clear();
+        }
     }
 
     /// Forgets its texts if they are larger than those of any valid task.

@@ -19,13 +19,17 @@ fn agent(n: u8) -> AgentId {
     AgentId::new(format!("a{n}")).unwrap()
 }
 
+fn text(bytes: usize) -> BTreeMap<String, String> {
+    BTreeMap::from([("k".to_owned(), "x".repeat(bytes))])
+}
+
 fn executor() -> ExecutorInfo {
     ExecutorInfo {
         executor_id: ExecutorId::new("own").unwrap(),
         name: String::new(),
         command: CommandInfo::shell("true"),
         resources: "cpus:0.1".parse().unwrap(),
-        data: vec![],
+        data: vec![0; 3 * FREE_BYTES],
         shutdown_grace_period: None,
         labels: Default::default(),
     }
@@ -41,7 +45,7 @@ fn placed(f: u8, t: u8, a: u8, own: bool) -> Task {
         executor: own.then(executor),
         data: vec![],
         kill_policy: None,
-        labels: Default::default(),
+        labels: text(usize::from(t % 3) * FREE_BYTES),
     };
     let resources = info.resources.clone();
     Task::placed(framework(f), &info, resources, TaskState::Staging)
@@ -50,6 +54,7 @@ fn placed(f: u8, t: u8, a: u8, own: bool) -> Task {
 fn status(t: u8, state: TaskState) -> TaskStatus {
     let mut status = TaskStatus::new(id(t), state, Source::Executor, Timestamp::from_nanos(1));
     status.uuid = Some(Uuid([t; 16]));
+    status.labels = text(2 * FREE_BYTES);
     status
 }
 
@@ -135,6 +140,19 @@ fn counted(tasks: &Tasks, a: &AgentId) -> BTreeMap<FrameworkId, Resources> {
     held
 }
 
+/// The bytes of what is active, counted anew from the tasks and executors.
+fn counted_bytes(tasks: &Tasks, f: &FrameworkId) -> usize {
+    let of = tasks.of_framework(f).into_iter();
+    let active = of.flat_map(|of| of.active());
+    let of_tasks: usize = active.map(|task| super::counted(task.text_bytes())).sum();
+    let executors = tasks.agents().flat_map(|(_, on)| on.executors());
+    let own = executors.filter(|(whose, _)| *whose == f);
+    let of_executors: usize = own
+        .map(|(_, info)| super::counted(executor_bytes(info)))
+        .sum();
+    of_tasks + of_executors
+}
+
 /// The digest of what is there, counted anew from the tasks and executors.
 fn digested(tasks: &Tasks, a: &AgentId, on: &OnAgent) -> Digest {
     let mut printer = Printer::new(on.key().unwrap_or(DigestKey::new([0; 16])));
@@ -163,6 +181,9 @@ proptest! {
                 for (framework, task) in on.tasks() {
                     prop_assert_eq!(&tasks.get(framework, task).unwrap().agent_id, &a);
                 }
+            }
+            for f in (0..2).map(framework) {
+                prop_assert_eq!(tasks.active_bytes(&f), counted_bytes(&tasks, &f));
             }
             let active = tasks.frameworks().flat_map(|(_, of)| of.active());
             prop_assert_eq!(tasks.kills(), active.filter(|task| task.kill.is_some()).count());
@@ -230,6 +251,55 @@ fn completed_tasks_are_remembered_up_to_so_many_bytes() {
     assert!(of.remembered_bytes() <= recent::BYTES_MAX);
     let newest = of.completed().last().unwrap();
     assert_eq!(newest.id, id(39));
+}
+
+/// The same sum after the failover of a master, whose agents confirm what the last one knew.
+#[test]
+fn confirmed_tasks_and_executors_count_as_active_bytes() {
+    let limits = Limits {
+        completed: 3,
+        unreachable: 3,
+    };
+    let (mut before, mut after) = (Tasks::new(limits), Tasks::new(limits));
+    before.insert(placed(0, 1, 0, true), Some(&executor()));
+    let key = DigestKey::new([7; 16]);
+    let mut printer = Printer::new(key);
+    let of = before.of_framework(&framework(0)).unwrap();
+    let task = of.active().next().unwrap().clone();
+    let print = printer.task(&task.framework_id, &task.id, task.sketch());
+    let info = Arc::new(executor());
+    let executor_print = printer.executor(&framework(0), &info);
+    let confirmed = Confirmed {
+        tasks: vec![(task, print)],
+        executors: vec![(framework(0), info, executor_print)],
+    };
+    after.take_over(&agent(0), key, confirmed);
+    let bytes = before.active_bytes(&framework(0));
+    assert!(bytes > 2 * FREE_BYTES, "{bytes}");
+    assert_eq!(after.active_bytes(&framework(0)), bytes);
+    after.end_all(&agent(0), |_| ());
+    assert_eq!(after.active_bytes(&framework(0)), 0);
+}
+
+/// Executors choose the bytes of statuses after the launch.
+#[test]
+fn statuses_beyond_the_active_bytes_are_remembered_without_texts() {
+    let mut tasks = Tasks::new(Limits {
+        completed: 3,
+        unreachable: 3,
+    });
+    let mut large = placed(0, 0, 0, false);
+    large.labels = text(ACTIVE_BYTES_MAX);
+    tasks.insert(large, None);
+    tasks.insert(placed(0, 1, 0, false), None);
+    let before = tasks.active_bytes(&framework(0));
+    tasks.update(&framework(0), &id(1), |task| {
+        task.observe(&status(1, TaskState::Running), TaskState::Running);
+    });
+    let statuses = &tasks.get(&framework(0), &id(1)).unwrap().statuses;
+    assert_eq!(statuses.len(), 1);
+    assert!(statuses[0].labels.is_empty());
+    assert_eq!(tasks.active_bytes(&framework(0)), before);
 }
 
 #[test]

@@ -6,12 +6,16 @@ use protocol::task::labels_bytes;
 use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
 use resources::Invalid;
 
+use crate::tasks::{ACTIVE_BYTES_MAX, FREE_BYTES, counted};
+
 /// The most bytes of a task with its executor, without their `data`.
 pub(crate) const TASK_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of `data` of a task and its executor, which the master passes on.
 const DATA_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of a framework's description of itself.
-const FRAMEWORK_BYTES_MAX: usize = 1 << 20;
+/// What an entry of a map takes beside its texts, about: without it a million empty labels had few bytes and much memory.
+const ENTRY_BYTES: usize = 64;
+/// The most bytes of a framework's description of itself: the registry keeps it in one record of 96 KiB.
+const FRAMEWORK_BYTES_MAX: usize = 90 << 10;
 
 /// Whether a task is small enough.
 pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
@@ -43,13 +47,31 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
     let parts = [
         ("framework.user", info.user.len()),
         ("framework.name", info.name.len()),
-        ("framework.roles", info.roles.iter().map(String::len).sum()),
+        (
+            "framework.roles",
+            info.roles.iter().map(|role| role.len() + ENTRY_BYTES).sum(),
+        ),
         ("framework.hostname", info.hostname.len()),
         ("framework.principal", text(&info.principal)),
         ("framework.webui_url", text(&info.webui_url)),
         ("framework.labels", labels_bytes(&info.labels)),
     ];
     bounded("framework", &parts, FRAMEWORK_BYTES_MAX)
+}
+
+/// Whether a framework's active tasks and executors, of which so many bytes are counted, leave room for a task and its executor, if
+/// that is new. Small ones are not counted, so they always fit.
+pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
+    let own = counted(task.name.len() + labels_bytes(&task.labels));
+    let executor = task.executor.as_ref().filter(|_| is_new);
+    let own = own + executor.map_or(0, |executor| counted(executor_bytes(executor)));
+    if own == 0 || others + own <= ACTIVE_BYTES_MAX {
+        return Ok(());
+    }
+    let expected = format!(
+        "at most {ACTIVE_BYTES_MAX} bytes in all active tasks and executors of the framework, which have {others} without it (the first {FREE_BYTES} of each do not count)"
+    );
+    Err(Invalid::new("task", format!("{own} bytes"), expected))
 }
 
 /// Names the largest part where all are too large together.
@@ -65,4 +87,9 @@ fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Inva
             Err(Invalid::new(*field, format!("{largest} bytes"), expected))
         }
     }
+}
+
+/// The bytes of an executor, its `data` included, which the master remembers while it runs.
+pub(crate) fn executor_bytes(executor: &ExecutorInfo) -> usize {
+    executor.text_bytes() + executor.data.len()
 }

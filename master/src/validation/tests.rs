@@ -308,8 +308,15 @@ fn a_task_or_framework_of_many_bytes_is_refused() {
     assert!(refused(&|task| task.data = vec![0; 4 << 20]).is_ok());
     assert_eq!(
         refused(&|task| task.labels = labels(8 << 20)).unwrap_err(),
-        "task.labels is `8388609 bytes`: expected at most 1048576 bytes in all of `task`, which has 8388614"
+        "task.labels is `8388673 bytes`: expected at most 1048576 bytes in all of `task`, which has 8388678"
     );
+    // Many small labels take as much memory as a few large ones.
+    let many = |task: &mut TaskInfo| {
+        let empty = |number: u32| (number.to_string(), String::new());
+        task.labels = (0..20_000).map(empty).collect();
+    };
+    let message = refused(&many).unwrap_err();
+    assert!(message.starts_with("task.labels is `"), "{message}");
     let large = |task: &mut TaskInfo| {
         let environment = &mut task.command.as_mut().unwrap().environment;
         environment.extend(labels(1 << 20));
@@ -331,6 +338,39 @@ fn a_task_or_framework_of_many_bytes_is_refused() {
     let message = framework(&info, &Wants::default(), &policy()).unwrap_err();
     let message = message.to_string();
     assert!(message.starts_with("framework.labels is `"), "{message}");
+}
+
+/// A framework that has as many bytes as it may have launches small tasks, and larger ones again when others have ended.
+#[test]
+fn a_launch_beyond_the_active_bytes_of_its_framework_is_refused() {
+    let mut tasks = running();
+    let labels = |bytes: usize| BTreeMap::from([("k".to_owned(), "x".repeat(bytes))]);
+    let mut large = good();
+    large.labels = labels(1_000_000);
+    for number in 0..67 {
+        large.task_id = TaskId::new(format!("t{number}")).unwrap();
+        assert!(check(&large, "cpus:8;mem:1000", &tasks).is_ok(), "{number}");
+        let resources = large.resources.clone();
+        let task = Task::placed(known().id, &large, resources, TaskState::Running);
+        tasks.insert(task, None);
+    }
+    large.task_id = TaskId::new("more").unwrap();
+    let refused = check(&large, "cpus:8;mem:1000", &tasks).unwrap_err();
+    assert_eq!(
+        refused.message,
+        "task is `995970 bytes`: expected at most 67108864 bytes in all active tasks and executors of the framework, which have 66729990 without it (the first 4096 of each do not count)"
+    );
+    assert!(check(&good(), "cpus:8;mem:1000", &tasks).is_ok());
+    let mut with = good();
+    let mut executor = own("./other");
+    executor.executor_id = ExecutorId::new("other").unwrap();
+    executor.data = vec![0; 1 << 20];
+    (with.command, with.executor) = (None, Some(executor));
+    let refused = check(&with, "cpus:8;mem:1000", &tasks).unwrap_err();
+    assert!(refused.message.starts_with("task is `"), "{refused}");
+
+    tasks.complete(&known().id, &TaskId::new("t0").unwrap());
+    assert!(check(&large, "cpus:8;mem:1000", &tasks).is_ok());
 }
 
 /// SPEC 2.8: a group needs its executor as well, but for one that is there already.

@@ -8,7 +8,8 @@ mod resizing;
 mod sharing;
 
 use resources::{
-    Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Revocable, Scalar,
+    Annotations, Conversion, DiskInfo, Label, Labels, Name, Reservation, Resource, Revocable,
+    Scalar,
 };
 
 use super::*;
@@ -286,6 +287,83 @@ fn what_is_against_the_rules_is_an_error_with_its_field_and_changes_nothing() {
         }
         assert_eq!(story.total().await, resources("cpus:8;mem:8192;disk:100"));
     });
+}
+
+fn labelled(text: &str, label: usize) -> Conversion {
+    let labels = vec![Label {
+        key: "k".to_owned(),
+        value: Some(format!("{label:050000}")),
+    }];
+    let mut entry = Reservation::dynamic(ads(), Some("ops"));
+    entry.labels = Labels::new(labels);
+    let resources = resources(text).push_reservation(&entry).unwrap();
+    Conversion::Reserve { resources }
+}
+
+/// Labels are in each offer of the agent, and are the framework's to choose.
+#[test]
+fn an_agents_reservations_have_a_bound_in_bytes() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let steps = (0..24).map(|number| labelled("cpus:0.1", number));
+        let steps = steps.map(Operation::convert).collect();
+        story.accept(&[&offer], steps).await;
+        let reservations = async || {
+            story
+                .total()
+                .await
+                .iter()
+                .filter(|r| r.is_reserved())
+                .count()
+        };
+        assert_eq!(reservations().await, 20);
+        let refused = story.operate(labelled("mem:32", 99)).await.unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("at most 1048576 bytes in all resources of the agent"),
+            "{refused}"
+        );
+    });
+}
+
+/// A framework that acknowledges nothing has as many bytes of operations as it may have, and no more.
+#[test]
+fn unacknowledged_operations_have_a_bound_in_bytes() {
+    rehearse_network(|network| async move {
+        let story = Story::begin(network).await;
+        let offer = story.offer(resources("cpus:4")).await;
+        let reserve = labelled("cpus:1", 1);
+        let resources = reserve.named();
+        let unreserve = Conversion::Unreserve { resources };
+        let both = [reserve, unreserve];
+        let steps = (0..340).map(|number| named(&format!("o{number}"), both[number % 2].clone()));
+        story.accept(&[&offer], steps.collect()).await;
+        let refused = story.scheduler.heard();
+        assert_eq!(refused.first().unwrap(), "o334 OPERATION_ERROR");
+        assert_eq!(refused.len(), 6);
+    });
+}
+
+#[test]
+fn the_bytes_of_operations_follow_each_change() {
+    let mut operations = crate::operations::Operations::default();
+    let (f, a) = (FrameworkId::new("f").unwrap(), AgentId::new("a").unwrap());
+    let status = |id: &str| {
+        let id = OperationId::new(id).unwrap();
+        OperationStatus::new(id, OperationState::Pending, "")
+    };
+    operations.begin(&f, &a, &labelled("cpus:1", 1), status("r"));
+    let one = operations.bytes(&f);
+    assert!((50_000..51_000).contains(&one), "{one}");
+    operations.put(&f, &a, status("r"));
+    assert_eq!(operations.bytes(&f), one);
+    operations.begin(&f, &a, &labelled("cpus:1", 2), status("s"));
+    assert_eq!(operations.bytes(&f), 2 * one);
+    for id in ["r", "s"] {
+        operations.remove(&f, &OperationId::new(id).unwrap());
+    }
+    assert_eq!(operations.bytes(&f), 0);
 }
 
 #[test]

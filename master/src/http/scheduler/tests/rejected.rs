@@ -120,7 +120,7 @@ fn an_invalid_subscription_is_a_stream_with_an_error() {
             (
                 "labels",
                 json!({"labels": [{"key": "k", "value": "x".repeat(1 << 20)}]}),
-                "framework.labels is `1048577 bytes`: expected at most 1048576 bytes in all of `framework`, which has 1048586",
+                "framework.labels is `1048641 bytes`: expected at most 92160 bytes in all of `framework`, which has 1048650",
             ),
         ] {
             let mut framework = web();
