@@ -154,14 +154,6 @@ impl Books {
                 );
                 return Err(Invalid::new("operation.id", id, expected));
             }
-            let others = self.operations.bytes(wish.framework_id);
-            let own = wire_bytes(&operation.conversion);
-            if others + own > OPERATIONS_BYTES_MAX {
-                let expected = format!(
-                    "at most {OPERATIONS_BYTES_MAX} bytes in all operations of the framework that are under way or unacknowledged, which have {others}"
-                );
-                return Err(Invalid::new("operation", format!("{own} bytes"), expected));
-            }
         }
         Ok((framework, known))
     }
@@ -173,6 +165,16 @@ impl Books {
         framework: &Framework,
         operation: &AcceptedOperation,
     ) -> Result<Conversion, Invalid> {
+        if wish.id.is_some() {
+            let others = self.operations.bytes(wish.framework_id);
+            let own = wire_bytes(&operation.conversion);
+            if others + own > OPERATIONS_BYTES_MAX {
+                let expected = format!(
+                    "at most {OPERATIONS_BYTES_MAX} bytes in all operations of the framework that are under way or unacknowledged, which have {others}"
+                );
+                return Err(Invalid::new("operation", format!("{own} bytes"), expected));
+            }
+        }
         let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
         Asker::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
         self.check_unused(wish.agent_id, &conversion)?;

@@ -16,8 +16,6 @@ const FRAMEWORKS_MAX: usize = 50;
 const TASKS_MAX: usize = 10_000;
 /// So many bytes of a task's texts count as one task more, so all tasks have about 160 MB at most.
 const BYTES_PER_TASK: usize = 8 << 10;
-/// About what an entry of a map takes beside its texts.
-const ENTRY_BYTES: usize = 64;
 
 /// What is over.
 #[derive(Debug)]
