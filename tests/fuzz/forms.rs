@@ -20,7 +20,8 @@ const COPIES: Heap = Heap {
     per_byte: 8,
     beside: 4 << 10,
 };
-/// A journal: a change of nine bytes is a value of some tens, in a list that doubles as it grows. As a line is of words.
+/// A journal: a change of nine bytes is a value of some tens, in a list that doubles as it grows. As a line is of words, and as a
+/// stream is of chunks of six bytes, all of which this test remembers.
 const CHANGES: Heap = Heap {
     per_byte: 24,
     beside: 4 << 10,
@@ -121,7 +122,7 @@ fn some_hello(chance: &mut Chance) -> Option<Vec<u8>> {
 }
 
 fn unix_stream(bytes: &[u8]) -> Judged {
-    let read = COPIES.hold(bytes.len(), || transport::fuzzing::read_stream(bytes))?;
+    let read = CHANGES.hold(bytes.len(), || transport::fuzzing::read_stream(bytes))?;
     let mut written = Vec::new();
     for (kind, body) in &read.chunks {
         written.push(*kind);

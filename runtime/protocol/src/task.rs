@@ -12,9 +12,12 @@ use crate::id::{AgentId, ExecutorId, TaskId};
 /// Notes for people and tools: keys with values.
 pub type Labels = BTreeMap<String, String>;
 
+/// About how many bytes a label, a variable or an argument takes beside its text: many empty ones are not for nothing.
+const ENTRY_BYTES: usize = 64;
+
 /// The bytes of labels, or of variables.
 pub fn labels_bytes(labels: &Labels) -> usize {
-    let bytes = |(key, value): (&String, &String)| key.len() + value.len();
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len() + ENTRY_BYTES;
     labels.iter().map(bytes).sum()
 }
 
@@ -93,7 +96,8 @@ impl CommandInfo {
 
     /// The bytes of its texts.
     pub fn text_bytes(&self) -> usize {
-        let arguments: usize = self.arguments.iter().map(String::len).sum();
+        let arguments = self.arguments.iter();
+        let arguments: usize = arguments.map(|text| text.len() + ENTRY_BYTES).sum();
         let user = self.user.as_ref().map_or(0, String::len);
         self.value.len() + arguments + labels_bytes(&self.environment) + user
     }
