@@ -7,7 +7,7 @@ use protocol::Capability;
 use resources::Invalid;
 
 use super::labels::{labels, read_labels};
-use super::some;
+use super::{SECONDS_MAX, some};
 use crate::message::Enum;
 use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
 
@@ -48,8 +48,12 @@ fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
         let expected = format!("a number of seconds below {SECONDS_END}");
         return Err(Invalid::new("failover_timeout", seconds, expected));
     }
-    let micros = (seconds.max(0.0) * 1e6).round();
-    Ok(Duration::from_micros(micros as u64))
+    let seconds = seconds.max(0.0);
+    Ok(match seconds < SECONDS_MAX {
+        true => Duration::from_micros((seconds * 1e6).round() as u64),
+        // A double has no single microseconds there.
+        false => Duration::from_millis((seconds * 1e3).round() as u64),
+    })
 }
 
 /// Whether the framework may have several roles.
